@@ -1,8 +1,8 @@
 """Write the pages of the site that are not in docs/: one for each public name, one for each file that is linked to.
 
 A page of the reference is the signature and the docstring of what `keras_seq.PACKAGE` exports, under the name it is
-imported by. griffe reads the sources; nothing is imported. On GitHub a link such as ../keras_seq/layers/lstm.py opens
-the file; on the site it opens a page with the file's text, at the definition that the link's text names.
+imported by. griffe reads the sources; nothing is imported. On GitHub a link to a source opens it; on the site
+it opens a page with the file's text, at the definition that the link's text names.
 """
 
 import ast

@@ -11,7 +11,7 @@ from keras_seq.layers import (
     PositionalEncoding,
     RotaryPositions,
 )
-from keras_seq.layers.positions import sinusoids
+from keras_seq.layers.attention.positions import sinusoids
 from plots import load_results, subplots
 
 TRAIN_LENGTH, TEST_LENGTH, DELAY, NUM_LETTERS, QUERY_POSITION = 16, 64, 3, 8, 50

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_seq.layers import TransformerBlock
 from keras_seq.models import LSTMConfig, TransformerConfig
-from keras_seq.models.flops import flops_per_token
+from keras_seq.models.counts import flops_per_token
 from plots import COLORS, subplots
 
 PLACEMENTS = {"pre-norm": True, "post-norm": False}

@@ -17,7 +17,7 @@ from experiments.benchmark import models, nanogpt, text_runs
 from experiments.benchmark.case import Case
 from keras_seq import training
 from keras_seq.data.pipeline import step_dataset
-from keras_seq.models.flops import flops_per_token
+from keras_seq.models.counts import flops_per_token
 from keras_seq.ops.attention import causal_attention
 
 BACKEND = keras.backend.backend()

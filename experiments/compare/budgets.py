@@ -18,8 +18,8 @@ import keras
 from experiments.compare.settings import CompareConfig
 from experiments.frame.tables import Table, tera
 from keras_seq import checks, training
-from keras_seq.models.flops import flops_per_token
-from keras_seq.models.match_parameters import match_parameter_count, shapes_only
+from keras_seq.models.config import match_parameter_count, shapes_only
+from keras_seq.models.counts import flops_per_token
 from keras_seq.training import checksummed_json
 from keras_seq.training.checkpoints import CorruptCheckpointError
 

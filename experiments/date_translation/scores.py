@@ -12,7 +12,7 @@ from keras_seq.data import ArrayBatches
 from keras_seq.data.synthetic import dates
 from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.generation import beam_search, greedy
-from keras_seq.models.seq2seq import EncoderDecoder
+from keras_seq.models.families.seq2seq import EncoderDecoder
 from keras_seq.ops.compiled import compiled
 from keras_seq.tracking import Summaries
 

@@ -8,7 +8,7 @@ from experiments.frame.settings import LogDir, Resume, Smoke, check_unique
 from keras_seq import training
 from keras_seq.data.synthetic import RECALL_TASKS, RecallTask
 from keras_seq.models import LANGUAGE_MODELS, MODELS
-from keras_seq.models.match_parameters import match_parameter_count
+from keras_seq.models.config import match_parameter_count
 from keras_seq.models.registry import sized, tiny_config
 
 PARAMETERS, VOCABULARY_SIZE = 100_000, 65  # of every model, and the ids it would have

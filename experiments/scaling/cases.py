@@ -8,7 +8,7 @@ import dataclasses
 from experiments.scaling.settings import ScalingConfig
 from keras_seq import training
 from keras_seq.models import LSTMConfig, TransformerConfig
-from keras_seq.models.flops import flops_per_token
+from keras_seq.models.counts import flops_per_token
 
 # Units for which training/config.py has the learning rates of recurrent layers. Narrow LSTMs need a higher one:
 # 0.06 instead of 0.03, when Muon took five Newton-Schulz steps. Transformers of width 32 and 128 need the same one.

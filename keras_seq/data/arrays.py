@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_seq import checks
 from keras_seq.data.pipeline import StepBatches
+from keras_seq.ops import tensor_checks
 from keras_seq.random_draws import integers, permutation, uniform
 
 
@@ -185,7 +186,7 @@ class MaskedLMMaskGenerator:
         ids = np.asarray(ids)
         if ids.dtype.kind not in "iu":
             raise ValueError(f"ids have the dtype {ids.dtype.name}; expected integers: give ids, not their embeddings.")
-        checks.ids_below("ids", ids, self.vocabulary_size)
+        tensor_checks.ids_below("ids", ids, self.vocabulary_size)
         ids = ids.astype("int32")
         draw = uniform(ids.shape, self.seed, step, "masks")
         index = integers(ids.shape, len(self.selectable_ids), self.seed, step, "random tokens")

@@ -45,7 +45,7 @@ class StepBatches:
     fixed_size = True  # whether all batches have as many rows
 
     def dataset(self, start_step: int = 0, stop_step: int | None = None):
-        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order, as `step_dataset` does."""
+        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, as `step_dataset` does."""
         return step_dataset(self.batch, start_step, stop_step, self.fixed_size)
 
 

@@ -27,6 +27,7 @@ from keras_seq.evaluation.streaming import MAX_LOGITS, MAX_PARTS, independent_lo
 from keras_seq.evaluation.validation_sample import ValidationSample
 from keras_seq.generation.uncached_model import UncachedModel
 from keras_seq.layers.introspection import vocabulary_size
+from keras_seq.ops import tensor_checks
 from keras_seq.ops.compiled import compiled
 from keras_seq.ops.dispatch import divide_rows
 
@@ -223,7 +224,7 @@ class Evaluator:
         if not self._carries:
             uncached = self._uncached
             if uncached.vocabulary_size <= ids.max():
-                checks.ids_below("ids", ids, uncached.vocabulary_size)
+                tensor_checks.ids_below("ids", ids, uncached.vocabulary_size)
             return self._sliding(ids, uncached.context_length or DEFAULT_WINDOW, chunked, uncached)
         if self.model.context_length is not None:
             return self._sliding(ids, self.model.context_length, chunked)
@@ -271,7 +272,7 @@ class Evaluator:
             raise ValueError(f"ids of type {ids.dtype} and shape {ids.shape}; expected integers [N].")
         size = vocabulary_size(self.model)
         if size is not None:
-            checks.ids_below("ids", ids, size)
+            tensor_checks.ids_below("ids", ids, size)
         return ids
 
     def _sliding(self, ids, context_length, chunked=None, uncached=None):

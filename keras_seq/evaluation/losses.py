@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.ops import replicas
+from keras_seq.ops import replicas, tensor_checks
 
 
 def keras_mask(x):
@@ -87,13 +87,13 @@ def token_weights(targets, mask=None, sample_weight=None, ignore_class: int | No
     if ignore_class is not None:
         is_token = ops.logical_and(is_token, targets != ignore_class)
     if mask is not None:
-        mask = checks.boolean_mask("mask", ops.convert_to_tensor(mask), ranks=range(len(targets.shape) + 1))
+        mask = tensor_checks.boolean_mask("mask", ops.convert_to_tensor(mask), ranks=range(len(targets.shape) + 1))
         is_token = ops.logical_and(is_token, _over_tokens("mask", mask, targets))
     weights = ops.cast(is_token, "float32")
     if sample_weight is not None:
         sample_weight = ops.cast(_over_tokens("sample_weight", sample_weight, targets), "float32")
         weights = ops.where(is_token, sample_weight, 0.0)
-    return checks.where_boolean(weights, mask_argument)
+    return tensor_checks.where_boolean(weights, mask_argument)
 
 
 def token_cross_entropy(logits, targets, mask=None, ignore_class: int | None = None, label_smoothing: float = 0.0):
@@ -185,7 +185,7 @@ class TokenCrossEntropy(keras.losses.Loss):
 
 def as_targets(targets):
     """Return targets as int32; raise a ValueError if they are not integers."""
-    return checks.integers("targets", replicas.whole_numbers(ops.convert_to_tensor(targets)))
+    return tensor_checks.integers("targets", replicas.whole_numbers(ops.convert_to_tensor(targets)))
 
 
 def _over_tokens(name, values, targets):

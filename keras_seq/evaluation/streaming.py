@@ -24,7 +24,7 @@ TOLERANCE = 32 * np.finfo("float32").eps  # of states: rounding alone
 
 
 def num_parts(model: keras.Model, num_ids: int, chunk_length: int) -> int:
-    """Return in how many parts to read a text; 1 if the model has half precision or a state that is no rows of floats."""
+    """Return in how many parts to read a text: 1 in half precision, and where a state is no rows of floats."""
     parts = tree.flatten(model.get_initial_state(2))
     rows = all(part.shape[:1] == (2,) and keras.backend.standardize_dtype(part.dtype) == "float32" for part in parts)
     layers = iter_layers(model) if isinstance(model, keras.Layer) else ()

@@ -68,7 +68,7 @@ class Constraint:
 
 
 def byte_automaton(pattern: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the finite automaton of a regular expression: its table over bytes, and the states where a text may end."""
+    """Return the finite automaton of a regular expression: its table over bytes, and its final states."""
     check_outlines()
     table, finals = regex_automaton(pattern)
     return np.frombuffer(table, "int32").reshape(-1, 256), np.array(finals, "int64")

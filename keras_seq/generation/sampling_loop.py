@@ -181,7 +181,7 @@ def with_room(ids, count):
 
 
 def all_ended(ids, prompt_lengths, num_done, last):
-    """Return ids and filled columns such that `new_tokens` gives the last ids of all rows, the shortest prompt's too."""
+    """Return ids and filled columns of which `new_tokens` gives the last ids of all rows."""
     end = min(last, num_done + int(prompt_lengths.max() - prompt_lengths.min()))
     ids = with_room(ids, end)
     ids[:, num_done:end] = ENDED

@@ -19,6 +19,7 @@ from keras import ops, tree
 
 from keras_seq import checks
 from keras_seq.generation.sampling_loop import not_finite
+from keras_seq.ops import tensor_checks
 from keras_seq.ops.compiled import compiled
 
 NEG_INF, INF = -math.inf, math.inf
@@ -205,7 +206,7 @@ def contrastive_search(model, ids: list[int], max_new_tokens: int, top_k: int = 
         raise ValueError(f"ids={ids!r}; expected a list of ids.")
     if not ids:
         raise ValueError("The prompt is empty; expected at least one id.")
-    checks.ids_below("ids", ids, model.embedding.input_dim)
+    tensor_checks.ids_below("ids", ids, model.embedding.input_dim)
     context_length = model.context_length
     if context_length is not None and len(ids) + max_new_tokens > context_length:
         raise ValueError(

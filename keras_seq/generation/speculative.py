@@ -30,6 +30,7 @@ from keras_seq.generation.sampling_loop import (
     with_free_slots,
 )
 from keras_seq.layers.introspection import vocabulary_size
+from keras_seq.ops import tensor_checks
 from keras_seq.ops.compiled import compiled, traced
 from keras_seq.random_draws import uniform_draws
 
@@ -150,7 +151,7 @@ class SpeculativeLoop:
             raise ValueError(f"repetition_penalty={sampling.repetition_penalty}; expected None with a draft model.")
         if not len(ids):
             raise ValueError("The prompt is empty; expected at least one id.")
-        checks.ids_below("ids", ids, vocabulary_size(self.models[0]))
+        tensor_checks.ids_below("ids", ids, vocabulary_size(self.models[0]))
         for model in self.models:
             if model.context_length is not None and len(ids) + max_new_tokens > model.context_length:
                 raise ValueError(

@@ -40,7 +40,7 @@ def record_calls(layers: Iterable[keras.layers.Layer], method: str, scores: bool
 
 
 def ensure_built(model: keras.Model, x) -> None:
-    """Call a model that is not built: its first call also traces its layers, and would record symbolic calls of them."""
+    """Call a model that is not built: its first call would record symbolic calls of its layers."""
     if not model.built:
         model(x, training=False)
 

@@ -16,8 +16,8 @@ from keras import ops
 from keras_seq.generation.sampling_loop import not_finite
 from keras_seq.interpretability.hooks import attention_weights
 from keras_seq.layers import LSTM
-from keras_seq.layers.gates import pre_activations
 from keras_seq.layers.introspection import check_tokenizer
+from keras_seq.layers.recurrent.gates import pre_activations
 
 SIGNAL_NAMES = {
     "h": "output h",

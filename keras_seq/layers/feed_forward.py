@@ -7,9 +7,8 @@ gated(x) = (activation(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2           SwiGLU:
 import keras
 
 from keras_seq import checks
+from keras_seq.layers.base.layer import Layer, freeze_inner_layers, same_shape
 from keras_seq.layers.dense import inner_dense
-from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.layer import Layer, same_shape
 from keras_seq.ops.dense import activate
 
 

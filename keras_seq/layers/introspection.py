@@ -2,10 +2,10 @@
 
 import keras
 
-from keras_seq.layers.bidirectional import Bidirectional
-from keras_seq.layers.recurrent_base import RecurrentBase
-from keras_seq.layers.slstm import SLSTM
-from keras_seq.layers.stateful import Stateful
+from keras_seq.layers.recurrent.bidirectional import Bidirectional
+from keras_seq.layers.recurrent.rnn import RecurrentBase
+from keras_seq.layers.recurrent.slstm import SLSTM
+from keras_seq.layers.recurrent.stateful import Stateful
 
 POSITION_MIXING_LAYERS = (  # Keras layers without an explicit state whose outputs depend on several positions
     keras.layers.Conv1D,

@@ -11,8 +11,8 @@ import math
 import keras
 from keras import ops
 
-from keras_seq import checks
-from keras_seq.layers.layer import Layer
+from keras_seq.layers.base.layer import Layer
+from keras_seq.ops import tensor_checks
 from keras_seq.ops.normalization import normalize
 from keras_seq.ops.tensor_checks import at_least_float32
 
@@ -74,7 +74,7 @@ class LayerNormalization(OverAxes, keras.layers.LayerNormalization):
 
     def call(self, inputs):
         """Normalize the axes of `inputs`."""
-        x = checks.real("inputs", inputs, at_least_float32(self.compute_dtype))
+        x = tensor_checks.real("inputs", inputs, at_least_float32(self.compute_dtype))
         x = ops.cast(x, keras.backend.result_type(x.dtype, self.compute_dtype))  # Keras rounds to that of the inputs
         if self.rms_scaling:
             return super().call(x)
@@ -112,7 +112,7 @@ class RMSNormalization(OverAxes, keras.layers.RMSNormalization):
 
     def call(self, inputs):
         """Normalize the axes of `inputs`."""
-        return self.normalize(checks.real("inputs", inputs, self.compute_dtype), self.scale, None, False)
+        return self.normalize(tensor_checks.real("inputs", inputs, self.compute_dtype), self.scale, None, False)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -134,7 +134,7 @@ class ZeroCenteredRMSNormalization(RMSNormalization):
 
     def call(self, inputs):
         """Normalize the axes of `inputs`."""
-        x = checks.real("inputs", inputs, self.compute_dtype)
+        x = tensor_checks.real("inputs", inputs, self.compute_dtype)
         return self.normalize(x, ops.add(self.scale, 1), None, False)
 
 

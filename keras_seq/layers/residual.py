@@ -6,12 +6,11 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.explicit_state import ExplicitState, has_explicit_state
-from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.layer import same_shape
+from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
+from keras_seq.layers.base.state import ExplicitState, has_explicit_state, shapes
 from keras_seq.layers.normalization import NORMALIZATIONS, make_normalization
-from keras_seq.layers.rnn_interface import RNNInterface
-from keras_seq.layers.state_checks import shapes
+from keras_seq.layers.recurrent.rnn import RNNInterface
+from keras_seq.ops import tensor_checks
 from keras_seq.ops.tensor_checks import where_valid
 
 
@@ -123,7 +122,7 @@ class PreNormResidual(ExplicitState):
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: checks.sequence_shape("inputs", inputs_shape)})
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: tensor_checks.sequence_shape("inputs", inputs_shape)})
         self.normalization_layer.build(inputs_shape)
         shape = inputs_shape
         for layer in self.layers:
@@ -154,10 +153,10 @@ class PreNormResidual(ExplicitState):
         reset_mask=None,
     ):
         """Apply the layer; the class docstring describes the call arguments."""
-        x = ops.cast(checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
-        x, mask = checks.masked("mask", x, inputs_mask if mask is None else mask)
+        x = ops.cast(tensor_checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
+        x, mask = tensor_checks.masked("mask", x, inputs_mask if mask is None else mask)
         x = where_valid(mask, x)
-        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
         if reset_mask is not None:
             check_separates_documents(self.layers)
         if state is None and return_state:

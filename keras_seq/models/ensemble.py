@@ -11,11 +11,10 @@ import math
 import keras
 from keras import ops
 
-from keras_seq.layers.onnx_refusal import NoOnnxExport
+from keras_seq.layers.base.layer import NoOnnxExport
 from keras_seq.layers.residual import check_states
-from keras_seq.models.id_checks import as_ids
 from keras_seq.models.language_model import LanguageModel, check_step
-from keras_seq.models.token_targets import TokenTargets
+from keras_seq.models.token_ids import TokenTargets, as_ids
 from keras_seq.ops.tensor_checks import at_least_float32
 
 

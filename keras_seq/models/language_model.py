@@ -17,12 +17,12 @@ from keras_seq.layers.introspection import (
     is_non_causal,
     iter_layers,
 )
-from keras_seq.layers.recurrent_base import RecurrentBase
+from keras_seq.layers.recurrent.rnn import RecurrentBase
 from keras_seq.layers.residual import apply_sequentially, check_separates_documents, initial_states
-from keras_seq.models.id_checks import as_ids, embed, validate_token_ids
+from keras_seq.models.laws import check_steps
 from keras_seq.models.quantization import Quantizable
-from keras_seq.models.step_check import check_steps
-from keras_seq.models.token_targets import TokenTargets
+from keras_seq.models.token_ids import TokenTargets, as_ids, embed, validate_token_ids
+from keras_seq.ops import tensor_checks
 from keras_seq.ops.dense import projects_table, rows_of_table
 from keras_seq.ops.tensor_checks import at_least_float32
 
@@ -201,7 +201,7 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
             raise ValueError(f"ids has shape {tuple(ids.shape)}; expected at least one position.")
         vocabulary_size = getattr(self.embedding, "input_dim", None)
         if mask is not None:  # whatever stands at padding
-            ids = ops.where(checks.boolean_mask("mask", mask, ranks=(2,), x=ids), ids, 0)
+            ids = ops.where(tensor_checks.boolean_mask("mask", mask, ranks=(2,), x=ids), ids, 0)
         ids = validate_token_ids("ids", ids, vocabulary_size)
         if state is None and return_state:
             state = self.get_initial_state(ops.shape(ids)[0])

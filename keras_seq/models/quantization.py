@@ -13,9 +13,9 @@ import dataclasses
 import keras
 
 from keras_seq import checks
+from keras_seq.layers.base.layer import NoOnnxExport
+from keras_seq.layers.base.matrix import GROUP, MODES
 from keras_seq.layers.introspection import named_layers
-from keras_seq.layers.matrix import GROUP, MODES
-from keras_seq.layers.onnx_refusal import NoOnnxExport
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.ops import tensor_checks
 from keras_seq.ops.dispatch import optimized
 
 if keras.backend.backend() == "tensorflow":
@@ -74,7 +75,7 @@ def whole_numbers(x):
     Args:
         x: Tensor. A number that is not whole becomes one that no vocabulary has.
     """
-    if not (in_strategy() and checks.dtype_of(x) == "float64"):
+    if not (in_strategy() and tensor_checks.dtype_of(x) == "float64"):
         return x
     return ops.where(x == ops.round(x), ops.cast(x, "int64"), checks.MAX_INT32)
 
@@ -95,7 +96,7 @@ def checked_rows(x, batch_size: int, expected: str):
         ValueError: x has another number of rows.
     """
     if x.shape[0] is None:
-        otherwise = -1 if "int" in checks.dtype_of(x) else float("nan")
+        otherwise = -1 if "int" in tensor_checks.dtype_of(x) else float("nan")
         return ops.where(ops.equal(ops.shape(x)[0], batch_size), x, otherwise)
     if x.shape[0] != batch_size:
         raise ValueError(f"inputs have {x.shape[0]} rows; {expected}.")

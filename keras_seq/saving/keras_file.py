@@ -22,7 +22,7 @@ import keras
 
 from keras_seq.files import atomic_write
 from keras_seq.layers.introspection import iter_layers
-from keras_seq.models import step_check
+from keras_seq.models import laws
 from keras_seq.models.lora import is_adapter, merged_values
 
 NUMERIC_KINDS = "biufV"  # NumPy's kinds: bool, int, uint, float; V of two bytes is bfloat16
@@ -208,7 +208,7 @@ def _is_allowed(config):
 
 def _count_weight_bytes(config) -> int:
     """Return the size of all variables of the model in bytes, without allocating them."""
-    with warnings.catch_warnings(), step_check.disabled(), keras.StatelessScope(initialize_variables=False):
+    with warnings.catch_warnings(), laws.disabled(), keras.StatelessScope(initialize_variables=False):
         warnings.filterwarnings("error", "(?s).*cannot be built")  # Keras only warns of it
         model = keras.saving.deserialize_keras_object(config, safe_mode=True)
         if not isinstance(model, keras.Model) or not model.built:

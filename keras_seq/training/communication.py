@@ -15,7 +15,7 @@ import math
 
 import keras
 
-from keras_seq.models.flops import flops_per_token
+from keras_seq.models.counts import flops_per_token
 from keras_seq.training.devices import DATA, MODEL, divided_axes
 
 

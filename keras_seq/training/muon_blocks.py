@@ -6,9 +6,9 @@ n    n matrices side by side along the last axis, each orthogonalized by itself:
 """
 
 from keras_seq.layers import MLSTM, SLSTM, CausalDepthwiseConv1D, Mamba2, SelectiveStateSpace
-from keras_seq.layers.block_diagonal import BlockDiagonalDense
-from keras_seq.layers.min_rnn import MinimalRNN
-from keras_seq.layers.recurrent_base import RecurrentBase
+from keras_seq.layers.dense import BlockDiagonalDense
+from keras_seq.layers.recurrent.min_rnn import MinimalRNN
+from keras_seq.layers.recurrent.rnn import RecurrentBase
 
 PARTS_OF_PATHS = {"embeddings", "head", "lora_kernel_a", "lora_kernel_b"}  # of what is no hidden matrix
 TABLES = (

@@ -10,9 +10,9 @@ import functools
 
 import keras
 
-from keras_seq.checks import dtype_of
 from keras_seq.layers import PreNormResidual, TransformerBlock
 from keras_seq.layers.introspection import iter_layers
+from keras_seq.ops.tensor_checks import dtype_of
 from keras_seq.training.option_effects import OptionError
 
 

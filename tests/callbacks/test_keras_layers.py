@@ -7,7 +7,7 @@ import pytest
 from keras_seq import layers
 from keras_seq.callbacks.gate_saturation import gate_values
 from keras_seq.interpretability import attention_weights
-from keras_seq.layers.gates import gates
+from keras_seq.layers.recurrent.gates import gates
 
 X = np.random.default_rng(0).normal(size=(2, 5, 4)).astype("float32")
 

@@ -6,8 +6,9 @@ import pytest
 from experiments.compare import budgets as compare_budgets
 from experiments.compare.settings import SMOKE, CompareConfig
 from experiments.frame.settings import replaced
-from keras_seq.models import MODELS, LlamaConfig, LSTMConfig, TransformerConfig, match_parameters
-from keras_seq.models.flops import flops_per_token
+from keras_seq.models import MODELS, LlamaConfig, LSTMConfig, TransformerConfig
+from keras_seq.models import config as match_parameters
+from keras_seq.models.counts import flops_per_token
 from keras_seq.models.registry import tiny_config
 
 V = 65

@@ -13,7 +13,7 @@ from experiments.entropy_floor.scores import best_ngram_order, draw_corpus, exce
 from experiments.entropy_floor.settings import SOURCES, EntropyFloorConfig
 from experiments.frame.runs import dataclass_from_dict
 from keras_seq.data import SequentialWindows, StatefulWindows
-from keras_seq.models import LANGUAGE_MODELS, BiLSTMConfig, LanguageModel, step_check
+from keras_seq.models import LANGUAGE_MODELS, BiLSTMConfig, LanguageModel, laws
 
 CONFIG = EntropyFloorConfig(vocabulary_size=4, order=2, seed=1, tokens=20_000, validation_tokens=4_000)
 
@@ -204,7 +204,7 @@ class Leaking:
     def build_model(self, vocabulary_size, dtype=None):
         embedding, head = keras.layers.Embedding(vocabulary_size, 8), keras.layers.Dense(vocabulary_size)
         model = LanguageModel(embedding, [Peek()], head, context_length=self.context_length)
-        with step_check.disabled():
+        with laws.disabled():
             model.build((None, None))
         return model
 

@@ -13,7 +13,7 @@ from experiments.scaling import report, settings
 from experiments.scaling.cases import plan
 from experiments.scaling.findings import best_trained, group_runs, verdict
 from experiments.scaling.settings import ScalingConfig
-from keras_seq.models.flops import flops_per_token
+from keras_seq.models.counts import flops_per_token
 
 SIZES = (12_480, 38_184, 96_880, 328_704, 786_096)
 

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from keras_seq import layers
-from keras_seq.layers.layer import SPELLINGS
+from keras_seq.layers.base.layer import SPELLINGS
 
 EXPORTED = [getattr(layers, name) for name in layers.__all__]
 LAYERS = [kind for kind in EXPORTED if inspect.isclass(kind) and issubclass(kind, keras.layers.Layer)]

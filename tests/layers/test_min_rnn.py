@@ -6,7 +6,8 @@ import pytest
 from keras import ops
 
 import keras_seq.ops
-from keras_seq.layers import MinGRU, MinLSTM, min_rnn
+from keras_seq.layers import MinGRU, MinLSTM
+from keras_seq.layers.recurrent import min_rnn
 from tests.layers.conftest import compiled, rare_on_jax
 
 BACKEND = keras.backend.backend()

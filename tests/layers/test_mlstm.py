@@ -3,7 +3,7 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import MLSTM
-from keras_seq.layers.mlstm import mlstm
+from keras_seq.layers.linear.mlstm import mlstm
 from keras_seq.ops.linear_recurrence import max_plus_recurrence
 
 B, T, H, K, D = 2, 7, 3, 4, 6

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_seq.layers import AlibiPositions, LearnedPositions, PositionalEncoding, RotaryPositions
-from keras_seq.layers.alibi import slopes
-from keras_seq.layers.rotary import SCALINGS, rotate
+from keras_seq.layers.attention.relative_positions import SCALINGS, rotate, slopes
 
 numpy = ops.convert_to_numpy
 LEFT = np.array([[0, 0, 1, 1], [1, 1, 1, 1]], bool)

@@ -2,7 +2,7 @@ import numpy as np
 from keras import ops
 
 from keras_seq.layers import RWKV7Blocks, RWKV7TimeMix
-from keras_seq.layers.token_shift import previous_positions
+from keras_seq.layers.linear.rwkv7_time_mix import previous_positions
 from tests.layers.conftest import compiled
 
 B, T, D, H, K, F = 2, 7, 6, 2, 4, 5

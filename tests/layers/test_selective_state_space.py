@@ -6,8 +6,9 @@ import pytest
 from keras import ops
 
 import keras_seq.ops
-from keras_seq.layers import SelectiveStateSpace, selective_state_space
-from keras_seq.layers.initializers import TimeStepBias
+from keras_seq.layers import SelectiveStateSpace
+from keras_seq.layers.base.initializers import TimeStepBias
+from keras_seq.layers.linear import mamba
 from tests.layers.conftest import compiled, rare_on_jax
 
 BACKEND = keras.backend.backend()
@@ -18,13 +19,13 @@ ROUTES = ["reference", "kernel"] if BACKEND == "tensorflow" else ["reference"]
 both = pytest.mark.parametrize("route", ROUTES)
 
 
-WHOLE = compiled(selective_state_space.selective_scan)
+WHOLE = compiled(mamba.selective_scan)
 
 
 @pytest.fixture(autouse=True)
 def _compiled(monkeypatch):
     if BACKEND == "jax":
-        monkeypatch.setattr(selective_state_space, "selective_scan", WHOLE)
+        monkeypatch.setattr(mamba, "selective_scan", WHOLE)
 
 
 def on(route):
@@ -106,7 +107,7 @@ def test_the_scan_is_the_loop(float64, exact, route, batch, length):
     args[1], args[2] = np.exp(args[1]), -np.exp(args[2])
     args[1][0, 0] = 0.0  # a step of no length
     with on(route):
-        got = selective_state_space.selective_scan(*map(ops.convert_to_tensor, args))
+        got = mamba.selective_scan(*map(ops.convert_to_tensor, args))
     for ours, theirs in zip(got, scan_oracle(*args), strict=True):
         np.testing.assert_allclose(numpy(ours), theirs, **exact)
 

@@ -7,10 +7,10 @@ import tensorflow as tf
 from keras import ops
 
 import keras_seq.ops
-from keras_seq.layers import gated_delta_net, gated_linear_attention, mamba2, mlstm, rwkv7_time_mix
 from keras_seq.layers.introspection import iter_layers
+from keras_seq.layers.linear import gated_delta_net, gated_linear_attention, mamba, mlstm, rwkv7_time_mix
 from keras_seq.models import LANGUAGE_MODELS, MODELS, LSTMConfig, TransformerConfig
-from keras_seq.models.flops import flops_per_token
+from keras_seq.models.counts import flops_per_token
 from keras_seq.models.registry import tiny_config
 
 V, T = 7, 8
@@ -64,7 +64,7 @@ def no_matrix_products(q, k, v, log_decay, state, **kwargs):
 
 @pytest.fixture(autouse=True)
 def _by_element(monkeypatch):
-    for module in (gated_delta_net, gated_linear_attention, mamba2, mlstm, rwkv7_time_mix):
+    for module in (gated_delta_net, gated_linear_attention, mamba, mlstm, rwkv7_time_mix):
         monkeypatch.setattr(module, "matrix_recurrence", no_matrix_products)
 
 

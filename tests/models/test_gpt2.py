@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from keras_seq.models import GPT2Config, LlamaConfig
-from keras_seq.models.gpt2 import gelu_tanh
+from keras_seq.models.families.transformer import gelu_tanh
 
 CONTEXT, VOCABULARY = 9, 11
 SIZES = {"embedding_dim": 8, "num_layers": 2, "feed_forward_dim": 12, "context_length": CONTEXT, "dropout": 0.3}

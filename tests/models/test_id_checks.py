@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_seq.models import BiLSTMConfig, LSTMConfig, TransformerConfig
-from keras_seq.models.id_checks import InvalidIdsToNaN, TokenIdCheck, validate_token_ids
+from keras_seq.models.token_ids import InvalidIdsToNaN, TokenIdCheck, validate_token_ids
 
 VOCABULARY = 11
 

@@ -14,7 +14,7 @@ from keras_seq.models import (
     Mamba2Config,
     RWKV7Config,
     XLSTMConfig,
-    match_parameters,
+    config,
 )
 
 D, V = 8, 7
@@ -102,11 +102,11 @@ def test_a_hybrid_needs_a_context_length():
 
 @pytest.mark.parametrize("name", ["mamba2", pytest.param("xlstm", marks=pytest.mark.rare)])
 def test_widths_are_matched_in_steps_of_the_heads_and_then_exactly(name, monkeypatch):
-    monkeypatch.setattr(match_parameters, "clear_session", lambda **_: None)  # it drops TensorFlow's kernels, too
+    monkeypatch.setattr(config, "clear_session", lambda **_: None)  # it drops TensorFlow's kernels, too
     target = 5_000
     layers_of = {"num_layers": 2, "pattern": "ms"} if name == "xlstm" else {"num_layers": 1}
     start = dataclasses.replace(SMALL[name], **layers_of)
-    matched = match_parameters.match_parameter_count(start, V, target)
+    matched = config.match_parameter_count(start, V, target)
     assert matched.embedding_dim % matched.num_heads == 0
     assert matched.num_heads == 2
     assert matched.build_model(V).count_params() == pytest.approx(target, rel=0.02)

@@ -1,7 +1,7 @@
 import keras
 import pytest
 
-from keras_seq.models.match_parameters import shapes_only
+from keras_seq.models.config import shapes_only
 
 
 class Counted(keras.initializers.Zeros):

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_seq import layers
 from keras_seq.layers import ExplicitState, PreNormResidual
-from keras_seq.models import LanguageModel, LanguageModelConfig, RecurrentGemmaConfig, step_check
+from keras_seq.models import LanguageModel, LanguageModelConfig, RecurrentGemmaConfig, laws
 from tests.models.test_language_model import SMALL, some_ids
 
 pytestmark = [
@@ -258,7 +258,7 @@ def test_the_check_changes_no_weight_and_draws_no_seed():
         fit(model)
         return [*map(ops.convert_to_numpy, model.weights), random.random(), keras.random.uniform((2,))]
 
-    with step_check.disabled():
+    with laws.disabled():
         expected = weights()
     for weight, value in zip(weights(), expected, strict=True):
         np.testing.assert_array_equal(weight, value)
@@ -266,7 +266,7 @@ def test_the_check_changes_no_weight_and_draws_no_seed():
 
 @pytest.mark.parametrize("name", [*SMALL, "recurrent_gemma"])
 def test_nothing_is_computed_for_layers_of_keras_seq(name, monkeypatch):
-    monkeypatch.setattr(step_check, "_difference", lambda *args: pytest.fail("computed"))
+    monkeypatch.setattr(laws, "_difference", lambda *args: pytest.fail("computed"))
     config = SMALL.get(name) or RecurrentGemmaConfig(embedding_dim=8, num_heads=2, num_layers=3, feed_forward_dim=8)
     config.build_model(V)
 

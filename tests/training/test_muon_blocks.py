@@ -4,7 +4,7 @@ import keras
 import pytest
 
 from keras_seq import layers
-from keras_seq.layers.block_diagonal import BlockDiagonalDense
+from keras_seq.layers.dense import BlockDiagonalDense
 from keras_seq.training.muon_blocks import muon_blocks
 
 WIDTH = 24

@@ -23,7 +23,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from keras_seq import checks
+from keras_seq.ops import tensor_checks
 from keras_seq.ops.dispatch import optimized
 from keras_seq.ops.tensor_checks import at_least_float32, where_valid
 
@@ -63,7 +63,9 @@ def attention(q, k, v, mask=None, bias=None, scale: float | None = None, dropout
 
 def checked_attention_inputs(q, k, v, mask):
     """Return q, k, v and the mask of `attention`, real and boolean, or raise what it raises."""
-    q, k, v = (checks.real(name, ops.convert_to_tensor(x), "float32") for name, x in (("q", q), ("k", k), ("v", v)))
+    q, k, v = (
+        tensor_checks.real(name, ops.convert_to_tensor(x), "float32") for name, x in (("q", q), ("k", k), ("v", v))
+    )
     for name, x in (("q", q), ("k", k), ("v", v)):
         if len(x.shape) != 4:
             raise ValueError(f"{name} has shape {tuple(x.shape)}; expected [B, T, H, K].")
@@ -75,8 +77,8 @@ def checked_attention_inputs(q, k, v, mask):
     if _sizes_differ(q.shape[0], k.shape[0], v.shape[0]) or _sizes_differ(k.shape[1], v.shape[1]):
         shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
         raise ValueError(f"{shapes}; expected one batch size B, and k and v of one length S.")
-    q = checks.where_boolean(q, mask)
-    mask = checks.attention_mask("mask", mask, q.shape[0], q.shape[2], q.shape[1], k.shape[1])
+    q = tensor_checks.where_boolean(q, mask)
+    mask = tensor_checks.attention_mask("mask", mask, q.shape[0], q.shape[2], q.shape[1], k.shape[1])
     return q, k, v, mask
 
 

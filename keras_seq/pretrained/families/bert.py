@@ -1,9 +1,8 @@
 """BERT (Devlin et al., 2019): `BertModel`, the encoder with its pooler, and `BertForMaskedLM`."""
 
 from keras_seq.layers import TransformerBlock
-from keras_seq.models.bert import BertConfig
-from keras_seq.models.gpt2 import ACTIVATIONS
-from keras_seq.models.heads import LogitsBias, masked_lm
+from keras_seq.models.families.encoders import BertConfig, LogitsBias, masked_lm
+from keras_seq.models.families.transformer import ACTIVATIONS
 from keras_seq.pretrained.families.gpt2 import ACTIVATION_NAMES
 from keras_seq.pretrained.family import Family, Tensor, choice, dropouts, linear, normalization, same
 from keras_seq.pretrained.tensor_table import name_of

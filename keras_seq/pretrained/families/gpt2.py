@@ -1,6 +1,6 @@
 """GPT-2 (Radford et al., 2019): `GPT2LMHeadModel`. Its matrices lie as Keras's do, [in, out]."""
 
-from keras_seq.models.gpt2 import ACTIVATIONS, GPT2Config
+from keras_seq.models.families.transformer import ACTIVATIONS, GPT2Config
 from keras_seq.pretrained.family import AS_IT_IS, Family, Setting, Tensor, choice, dropouts, linear, normalization, same
 from keras_seq.pretrained.tensor_table import blocks_of, name_of
 

@@ -6,7 +6,7 @@ import re
 
 from keras_seq import checks
 from keras_seq.layers import RotaryPositions
-from keras_seq.models.llama import LlamaConfig
+from keras_seq.models.families.transformer import LlamaConfig
 from keras_seq.pretrained.family import Family, Setting, Tensor, choice, dropouts, fixed, linear, normalization, same
 from keras_seq.pretrained.tensor_table import blocks_of
 

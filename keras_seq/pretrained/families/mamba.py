@@ -2,7 +2,7 @@
 
 from keras_seq import checks
 from keras_seq.layers import SelectiveStateSpace
-from keras_seq.models.mamba import MambaConfig
+from keras_seq.models.families.linear import MambaConfig
 from keras_seq.pretrained.family import (
     CONVOLUTION,
     TRANSPOSED,

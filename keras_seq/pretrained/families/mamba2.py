@@ -3,7 +3,7 @@
 import math
 
 from keras_seq.layers import Mamba2
-from keras_seq.models.linear_recurrent import Mamba2Config
+from keras_seq.models.families.linear import Mamba2Config
 from keras_seq.pretrained.families.mamba import IGNORED, NAMES
 from keras_seq.pretrained.family import CONVOLUTION, TRANSPOSED, Family, Setting, Tensor, linear, normalization, same
 from keras_seq.pretrained.tensor_table import blocks_of

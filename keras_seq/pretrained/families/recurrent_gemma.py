@@ -2,7 +2,7 @@
 
 from keras_seq import checks
 from keras_seq.layers import GriffinRecurrentBlock, TransformerBlock
-from keras_seq.models.recurrent_gemma import RecurrentGemmaConfig
+from keras_seq.models.families.hybrid import RecurrentGemmaConfig
 from keras_seq.pretrained.families.llama import BASE, rope_values, rotary
 from keras_seq.pretrained.family import (
     CONVOLUTION,

@@ -1,0 +1,1 @@
+"""Attention and what stands around it: positions, caches, the Transformer block."""

@@ -1,0 +1,277 @@
+"""Base class of position objects, which rotate queries and keys, or bias the scores, or both.
+
+Both depend on positions only through their distance. Subclass it for other rotations or biases.
+"""
+
+import dataclasses
+import math
+
+import keras
+from keras import ops
+
+from keras_seq import checks
+from keras_seq.ops.tensor_checks import at_least_float32
+
+
+class RelativePositions:
+    """Base class of position objects; itself it changes nothing.
+
+    Subclasses are frozen dataclasses, so that equal arguments give equal objects, and are registered with
+    `keras.saving.register_keras_serializable`.
+    """
+
+    def validate_key_dim(self, key_dim: int) -> None:
+        """Raise a `ValueError` if heads of width `key_dim` are not supported."""
+
+    def rotate(self, x, positions):
+        """Rotate queries or keys.
+
+        Args:
+            x: `[B, T, H, K]`.
+            positions: Positions of x, `[T]` or `[B, T]`.
+
+        Returns:
+            A tensor of the shape of x.
+        """
+        return x
+
+    def bias(self, query_positions, key_positions, num_heads: int):
+        """Compute the biases of the scores.
+
+        Args:
+            query_positions: `[T]` or `[B, T]`.
+            key_positions: `[S]` or `[B, S]`.
+            num_heads: H.
+
+        Returns:
+            A tensor that broadcasts to `[B, H, T, S]`, or None.
+        """
+        return None
+
+    def get_config(self):
+        """Return the fields of the dataclass."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config):
+        """Create an object from its fields."""
+        return cls(**config)
+
+
+def deserialize_positions(positions):
+    """Return a position object from itself or from its serialized form, a dict, and None for None."""
+    if isinstance(positions, dict):
+        positions = keras.saving.deserialize_keras_object(positions)
+    if positions is not None and not isinstance(positions, RelativePositions):
+        raise ValueError(f"positions={positions!r}; expected None, RotaryPositions(), AlibiPositions() or their kind.")
+    return positions
+
+
+# Rotary positions (Su et al., 2021): rotate pair i of a query or key at position p by the angle p w_i.
+#
+#     w_i = base^(-2i / K),   i = 0 .. K/2 - 1          the pair: elements i and i + K/2
+#     (R_p q)·(R_s k) = a function of q, k and p - s
+#
+# For contexts longer than in training by a factor f, the frequencies w are lowered. Linear (Chen et al., 2023): w / f.
+# NTK ("NTK-aware", bloc97, 2023): a larger base, which divides the lowest frequency by f and keeps the highest.
+# YaRN (Peng et al., 2023): frequencies with many turns within the original length are kept, those with less than one
+# turn
+# are divided by f, and the scores are multiplied by (0.1 ln f + 1)². Llama 3.1 (Grattafiori et al., 2024): the same
+# with
+# at least four turns and another ramp in between, and the scores as they are.
+
+
+def rotate(x, positions, frequencies, amplitude=1.0):
+    """Rotate the pairs of elements of x `[B, T, H, K]` by position times frequency; angles are in float32 or wider."""
+    dtype = at_least_float32(x.dtype)
+    angles = ops.expand_dims(ops.cast(positions, dtype), -1) * ops.convert_to_tensor(frequencies, dtype)
+    angles = ops.expand_dims(angles, -2)  # [..., T, 1, K / 2]
+    cos, sin = ops.cast(amplitude * ops.cos(angles), x.dtype), ops.cast(amplitude * ops.sin(angles), x.dtype)
+    a, b = ops.split(x, 2, axis=-1)
+    swapped = ops.concatenate([b, a], axis=-1)
+    return x * ops.concatenate([cos, cos], axis=-1) + swapped * ops.concatenate([-sin, sin], axis=-1)
+
+
+def no_scaling(positions, key_dim: int) -> list[float]:
+    """Return the K / 2 frequencies of the paper; the other scalings take and return the same."""
+    return [positions.base ** (-2 * i / key_dim) for i in range(key_dim // 2)]
+
+
+def linear(positions, key_dim: int) -> list[float]:
+    """Return all frequencies divided by the factor, which interpolates positions into the original length."""
+    return [w / positions.scaling_factor for w in no_scaling(positions, key_dim)]
+
+
+def ntk(positions, key_dim: int) -> list[float]:
+    """Return the frequencies for a base that divides the lowest frequency by exactly the factor."""
+    base = positions.base * positions.scaling_factor ** (key_dim / (key_dim - 2))
+    return [base ** (-2 * i / key_dim) for i in range(key_dim // 2)]
+
+
+def _divided(frequency, factor, share):
+    """Return a frequency divided by a factor for a share from 0 to 1; others count as the nearer end."""
+    share = min(max(share, 0.0), 1.0)
+    return frequency / factor * share + frequency * (1 - share)
+
+
+def yarn(positions, key_dim: int) -> list[float]:
+    """Return the frequencies, divided by the factor where they are low, with a linear ramp between low and high."""
+    low_turns, high_turns = positions.low_turns, positions.high_turns
+
+    def pair_with(turns):  # the fractional index of the pair with this number of turns
+        log_period = math.log(positions.original_context_length / (turns * 2 * math.pi))
+        return key_dim * log_period / (2 * math.log(positions.base))
+
+    low, high = max(math.floor(pair_with(high_turns)), 0), min(math.ceil(pair_with(low_turns)), key_dim - 1)
+    frequencies = []
+    for i, w in enumerate(no_scaling(positions, key_dim)):
+        frequencies.append(_divided(w, positions.scaling_factor, (i - low) / max(high - low, 1e-3)))
+    return frequencies
+
+
+def llama3(positions, key_dim: int) -> list[float]:
+    """Return the frequencies, divided by the factor where they are low, with a ramp in the number of turns between."""
+    low_turns, high_turns = positions.low_turns, positions.high_turns
+    frequencies = []
+    for w in no_scaling(positions, key_dim):
+        turns = positions.original_context_length * w / (2 * math.pi)
+        frequencies.append(_divided(w, positions.scaling_factor, (high_turns - turns) / (high_turns - low_turns)))
+    return frequencies
+
+
+SCALINGS = {None: no_scaling, "linear": linear, "ntk": ntk, "yarn": yarn, "llama3": llama3}
+TURNS = {"yarn": (1.0, 32.0), "llama3": (1.0, 4.0)}  # low and high, as published
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+@dataclasses.dataclass(frozen=True)
+class RotaryPositions(RelativePositions):
+    """Rotations of queries and keys, for `MultiHeadSelfAttention(positions=...)`; K must be even.
+
+    ```python
+    layer = MultiHeadSelfAttention(num_heads=4, causal=True, positions=RotaryPositions())
+    longer = RotaryPositions(scaling="yarn", scaling_factor=4.0, original_context_length=2048)
+    ```
+
+    Args:
+        base: Greater than 1; the lowest frequency has a period of about 2π · base positions.
+        scaling: None, `"linear"`, `"ntk"`, `"yarn"` or `"llama3"`.
+        scaling_factor: Context length relative to training, at least 1.
+        original_context_length: Context length in training; required by `"yarn"` and `"llama3"`.
+        low_turns: For these two, turns within the original length below which a frequency is divided by the factor; 1
+            unless given.
+        high_turns: For these two, turns above which a frequency is kept; 32 for YaRN and 4 for Llama unless given.
+        partial_rotary_factor: Share of the elements of a head that are rotated, its first ones; the others are left as
+            they are, so that their scores depend on no position.
+
+    Masking: positions count non-padding elements only; a masked element has position -1 and is not attended to.
+
+    Raises:
+        ValueError: If an argument is out of its range, or `scaling_factor` is not 1 without a scaling.
+    """
+
+    base: float = 10_000.0
+    scaling: str | None = None
+    scaling_factor: float = 1.0
+    original_context_length: int | None = None
+    low_turns: float | None = None
+    high_turns: float | None = None
+    partial_rotary_factor: float = 1.0
+
+    def __post_init__(self):
+        """Check the fields."""
+        if checks.positive_number("base", self.base) <= 1:
+            raise ValueError(f"base={self.base!r}; expected a number greater than 1.")
+        checks.one_of("scaling", self.scaling, SCALINGS)
+        if checks.positive_number("scaling_factor", self.scaling_factor) < 1:
+            raise ValueError(f"scaling_factor={self.scaling_factor!r}; expected a number of at least 1.")
+        if self.scaling is None and self.scaling_factor != 1:
+            raise ValueError(
+                f"scaling_factor={self.scaling_factor!r} with scaling=None; expected 1, or a scaling such as 'linear'."
+            )
+        if self.scaling in TURNS or self.original_context_length is not None:
+            checks.positive_integer("original_context_length", self.original_context_length)
+        if checks.positive_number("partial_rotary_factor", self.partial_rotary_factor) > 1:
+            raise ValueError(f"partial_rotary_factor={self.partial_rotary_factor!r}; expected at most 1.")
+        for name in ("low_turns", "high_turns"):
+            value = getattr(self, name)
+            if value is not None and (checks.positive_number(name, value) and self.scaling not in TURNS):
+                raise ValueError(f"{name}={value!r} with scaling={self.scaling!r}; expected 'yarn' or 'llama3'.")
+        if self.scaling in TURNS:
+            low, high = TURNS[self.scaling]
+            object.__setattr__(self, "low_turns", self.low_turns or low)
+            object.__setattr__(self, "high_turns", self.high_turns or high)
+            if self.low_turns >= self.high_turns:
+                raise ValueError(
+                    f"low_turns={self.low_turns} and high_turns={self.high_turns}; expected low_turns < high_turns."
+                )
+
+    def validate_key_dim(self, key_dim: int) -> None:
+        """Raise a `ValueError` unless the rotated part of K is even (at least 4 for NTK: else its base is infinite)."""
+        width = self._rotated_width(key_dim)
+        if width % 2 or width < 2 or (self.scaling == "ntk" and width < 4):
+            expected = "an even number of at least 4" if self.scaling == "ntk" else "an even number"
+            part = "" if width == key_dim else f", of which {width} are rotated"
+            raise ValueError(f"key_dim={key_dim}{part}; expected {expected}, because RotaryPositions rotates pairs.")
+
+    def _rotated_width(self, key_dim):
+        return int(key_dim * self.partial_rotary_factor)
+
+    def rotate(self, x, positions):
+        """Rotate queries or keys by their positions.
+
+        Args:
+            x: `[B, T, H, K]`.
+            positions: `[T]` or `[B, T]`.
+
+        Returns:
+            `[B, T, H, K]`.
+        """
+        amplitude = 0.1 * math.log(self.scaling_factor) + 1 if self.scaling == "yarn" else 1.0
+        width = self._rotated_width(x.shape[-1])
+        rotated = rotate(x[..., :width], positions, SCALINGS[self.scaling](self, width), amplitude)
+        return rotated if width == x.shape[-1] else ops.concatenate([rotated, x[..., width:]], axis=-1)
+
+
+# Attention with linear biases (ALiBi, Press et al., 2022): the larger the distance, the lower the score.
+#
+#     score of query t and key s  -=  m_h |t - s|,      m_h = 2^(-8h / H),  h = 1 .. H
+#
+# Where H is not a power of two: the slopes of the next lower power of two, then every other slope of its double.
+
+
+def slopes(num_heads: int) -> list[float]:
+    """Return the slope m of each head, a list of H numbers."""
+    power = 2 ** math.floor(math.log2(num_heads))
+    regular = [2 ** (-8 * h / power) for h in range(1, power + 1)]
+    between = [2 ** (-4 * h / power) for h in range(1, 2 * power + 1, 2)]
+    return regular + between[: num_heads - power]
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+@dataclasses.dataclass(frozen=True)
+class AlibiPositions(RelativePositions):
+    """Biases proportional to the distance, for `MultiHeadSelfAttention(positions=...)`.
+
+    ```python
+    layer = MultiHeadSelfAttention(num_heads=4, causal=True, positions=AlibiPositions())
+    ```
+
+    The paper's form is causal; without causality the distance counts in both directions.
+    Masking: distances count non-padding elements only.
+    """
+
+    def bias(self, query_positions, key_positions, num_heads: int):
+        """Compute the biases of the scores.
+
+        Args:
+            query_positions: `[T]` or `[B, T]`.
+            key_positions: `[S]` or `[B, S]`.
+            num_heads: H.
+
+        Returns:
+            float32 `[H, T, S]`, or `[B, H, T, S]` where positions differ by row.
+        """
+        distance = ops.expand_dims(query_positions, -1) - ops.expand_dims(key_positions, -2)  # [..., T, S]
+        distance = ops.expand_dims(ops.cast(ops.abs(distance), "float32"), -3)  # [..., 1, T, S]
+        return -ops.reshape(ops.convert_to_tensor(slopes(num_heads), "float32"), (-1, 1, 1)) * distance

@@ -1,0 +1,1 @@
+"""What layers share: state, matrices, configuration, checks of a call."""

@@ -1,0 +1,351 @@
+"""Describe an object by its constructor's arguments, each of which it keeps as an attribute of the same name."""
+
+import contextlib
+import functools
+import inspect
+import types
+
+import keras
+from keras import ops
+
+from keras_seq import checks
+from keras_seq.layers.base.matrix import MODES
+from keras_seq.ops import tensor_checks
+from keras_seq.ops.tensor_checks import at_least_float32
+
+PLAIN = (bool, int, float, str, type(None))  # what JSON holds as it is
+
+
+def constructor_arguments(instance, base: type) -> dict:
+    """Return the arguments of the constructors of a class and of those between it and `base`, as JSON can hold them.
+
+    A class with a `get_config` of its own adds its arguments itself.
+    """
+    config = {}
+    for name in _argument_names(type(instance), base):
+        if not hasattr(instance, name):
+            raise NotImplementedError(
+                f"{type(instance).__name__} has no attribute {name}, which its config needs; expected to keep the "
+                f"argument, self.{name} = {name}, or a get_config of its own."
+            )
+        config[name] = _serialized(name, getattr(instance, name))
+    return config
+
+
+@functools.cache
+def _argument_names(kind, base):
+    names = {}
+    for parent in reversed(kind.__mro__[: kind.__mro__.index(base)]):
+        if "__init__" in vars(parent) and "get_config" not in vars(parent):
+            names |= inspect.signature(parent.__init__).parameters
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [name for name, one in names.items() if name != "self" and one.kind not in variadic]
+
+
+def _serialized(name, value):
+    if isinstance(value, PLAIN):
+        return value
+    if name.endswith("activation"):  # a name for those of Keras, where other functions give a dict
+        return keras.activations.serialize(value)
+    return keras.saving.serialize_keras_object(value)
+
+
+class Initializer(keras.initializers.Initializer):
+    """Base class of initializers, which keep their arguments as attributes."""
+
+    def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
+        return {**super().get_config(), **constructor_arguments(self, Initializer)}
+
+
+# Compute what a layer returns for symbolic inputs, without a trace of its call where shape and dtype are known.
+
+
+MASKS = ("mask", "inputs_mask")
+
+
+def output_spec(layer, inputs, *args, **kwargs):
+    """Return the shapes and dtypes of `layer(inputs, *args, **kwargs)`, for a layer of one output in its compute dtype.
+
+    Known without a trace is the output for a sequence of at least one position, alone or with a boolean mask `[B, T]`,
+    of a layer with `compute_output_shape`.
+    """
+    tensor_checks.dense("inputs", inputs)
+    given = {name for name, value in kwargs.items() if value is not None and value is not False}
+    masks = [kwargs[name] for name in given.intersection(MASKS)]
+    fits = all(mask.dtype == "bool" and tuple(mask.shape) == tuple(inputs.shape[:2]) for mask in masks)
+    if not args and given <= {*MASKS, "training"} and fits and 0 not in inputs.shape[1:2]:
+        with contextlib.suppress(NotImplementedError):  # a user's layer needs no compute_output_shape
+            shape = layer.compute_output_shape(inputs.shape)
+            if not any(isinstance(size, tuple) for size in shape):  # one tensor
+                return keras.KerasTensor(shape, dtype=layer.compute_dtype)
+    return keras.Operation.compute_output_spec(layer, inputs, *args, **kwargs)
+
+
+# Freeze the layers inside of a frozen layer.
+#
+# Keras does so when `layer.trainable` is set, but not where a layer is created, cloned or loaded with
+# `trainable=False`.
+
+
+def freeze_inner_layers(layer) -> None:
+    """Freeze the layers inside of a layer that is not trainable; to be called at the end of its `build`."""
+    if not layer.trainable:
+        layer.trainable = True  # on TensorFlow, an attribute that is set to what it is is not set
+        layer.trainable = False
+
+
+# Refuse `Model.export(format="onnx")`, which leaves invalid files or wrong numbers for models of these layers.
+#
+# On TensorFlow tf2onnx writes what XLA compiles as an unknown operation, without an error; on torch one length is
+# traced,
+# and other lengths get wrong numbers. A layer cannot ask for what it is traced: it looks for `keras.Model.export`
+# among
+# its callers.
+
+
+def refuse_onnx_export(layer) -> None:
+    """Raise in a call that `keras.Model.export(format="onnx")` makes, in whatever model the layer is."""
+    if tensor_checks.is_torch_compiling():
+        return
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code is _EXPORT and frame.f_locals.get("format") == "onnx":
+            raise ValueError(message(f"{layer.name} ({type(layer).__name__})"))
+        frame = frame.f_back
+
+
+_EXPORT = inspect.unwrap(keras.Model.export).__code__
+
+
+def message(name: str) -> str:
+    """Return the error message for a layer or model of this name."""
+    return (
+        f'{name} cannot be exported by Model.export(format="onnx"), which would write an invalid file or wrong '
+        "numbers: use keras_seq.saving.onnx_step.export_onnx for a step of a language model of SimpleRNN, GRU or LSTM "
+        'layers, or format="tf_saved_model".'
+    )
+
+
+class NoOnnxExport:
+    """Part of a Keras model of such layers; to be listed before its other base class."""
+
+    def export(self, filepath, format: str = "tf_saved_model", *args, **kwargs) -> None:
+        """Export the model, as `keras.Model.export`, to any of its formats but `"onnx"`."""
+        if format == "onnx":
+            raise ValueError(message(self.name))
+        super().export(filepath, format, *args, **kwargs)
+
+
+# Base class of all layers: it checks what a call gets, names its arguments in a config, and saves its matrices.
+
+
+SPELLINGS = {  # of arguments in Keras, KerasHub, PyTorch, transformers and tutorials, and here
+    **dict.fromkeys(("intermediate_dim", "intermediate_size", "dim_feedforward", "hidden_dim"), "feed_forward_dim"),
+    **dict.fromkeys(("ff_dim", "ffn_dim", "mlp_dim", "d_ff", "dff"), "feed_forward_dim"),
+    **dict.fromkeys(("num_attention_heads", "num_query_heads", "nhead", "n_head", "n_heads", "heads"), "num_heads"),
+    **{"num_kv_heads": "num_key_value_heads", "head_dim": "key_dim", "head_size": "key_dim"},
+    **{"hidden_size": "units", "num_units": "units", "dropout_rate": "dropout", "rate": "dropout"},
+    **{"is_causal": "causal", "use_causal_mask": "causal"},
+}
+
+
+class Layer(keras.layers.Layer):
+    """Base class of layers whose inputs are a dense tensor of real numbers.
+
+    Integers and booleans are real numbers too: `call` converts them by `checks.real`, so that a layer computes of
+    integers what it computes of the same numbers as floats. Each argument of the constructor is an attribute of the
+    same name, from which the config is made. `enable_lora` and `quantize` are those of `keras.layers.Dense`, for all
+    matrices of a layer (matrix.py), but that activations are not rounded.
+    """
+
+    exports_to_onnx = False  # whether `Model.export(format="onnx")` writes what the layer computes
+    matrices = types.MappingProxyType({})  # the layer's own, by name
+
+    def __new__(cls, *args, **kwargs):
+        """Refuse an argument by the name that it has elsewhere, of which Python would say less."""
+        for name in SPELLINGS.keys() & kwargs.keys():
+            arguments = inspect.signature(cls.__init__).parameters
+            if name not in arguments and SPELLINGS[name] in arguments:
+                raise ValueError(f"{cls.__name__} has no argument {name}={kwargs[name]!r}; expected {SPELLINGS[name]}.")
+        return super().__new__(cls, *args, **kwargs)
+
+    def __call__(self, inputs=None, *args, **kwargs):
+        """Check the inputs before Keras converts them, and apply the layer."""
+        if tensor_checks.is_torch_compiling():
+            return super().__call__(inputs, *args, **kwargs)
+        if not self.exports_to_onnx:
+            refuse_onnx_export(self)
+        tensor_checks.dense("inputs", inputs)
+        named = kwargs.items()
+        if args:
+            named = [*zip(_names_after_the_first(type(self).call), args, strict=False), *named]
+        for name, value in named:
+            if hasattr(value, "dtype"):
+                tensor_checks.dense(name, value, "booleans" if name.endswith("mask") else "real numbers")
+        if self.built and self.input_spec is not None and hasattr(inputs, "shape"):
+            self._check_shape(tuple(inputs.shape))
+        return super().__call__(inputs, *args, **kwargs)
+
+    def _check_shape(self, shape):
+        rank, axes = self.input_spec.ndim, self.input_spec.axes
+        fits_rank = len(shape) == rank if rank else len(shape) >= (self.input_spec.min_ndim or 0)
+        if not fits_rank or any(shape[axis] not in (None, size) for axis, size in axes.items()):
+            sizes = [f"{size} on axis {axis}" for axis, size in axes.items()]
+            expected = f"[B, T, {axes[-1]}]" if rank == 3 else " and ".join(sizes)
+            raise ValueError(f"inputs has shape {shape}; expected {expected}, as {self.name} was built for.")
+
+    @property
+    def state_dtype(self) -> str:
+        """Return the dtype of sums over positions: float32, or float64 under that dtype policy."""
+        return at_least_float32(self.compute_dtype)
+
+    def _to_state_dtype(self, v):
+        return ops.cast(v, self.state_dtype)
+
+    def add_weight(self, *args, initializer=None, dtype=None, **kwargs):
+        """Create a weight, as `keras.layers.Layer.add_weight` does, that knows the class of its layer.
+
+        In half precision the initial values are drawn in float32 and rounded, because no backend has the QR
+        decomposition that orthogonal matrices are made by in bfloat16.
+        """
+        half = keras.backend.standardize_dtype(dtype or self.variable_dtype) in ("bfloat16", "float16")
+        if half and initializer is not None:
+            initializer = functools.partial(_rounded, keras.initializers.get(initializer))
+        weight = super().add_weight(*args, initializer=initializer, dtype=dtype, **kwargs)
+        weight.layer_class = type(self)
+        return weight
+
+    def compute_output_spec(self, *args, **kwargs):
+        """Return the shapes and dtypes of `call`, including the optional outputs."""
+        return output_spec(self, *args, **kwargs)
+
+    def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
+        return {**super().get_config(), **constructor_arguments(self, Layer)}
+
+    def get_build_config(self):
+        """Return the shapes that the layer was built for and, where one is quantized, the modes of its matrices.
+
+        A config does not name the layers inside, but each has to be built for 8 or 4 bits before it is loaded.
+        """
+        modes = [mode if (mode := layer.matrix_mode) in MODES else None for layer in self._layers_with_matrices()]
+        config = super().get_build_config()
+        return {**config, "matrix_modes": modes} if any(modes) else config
+
+    def build_from_config(self, config):
+        """Create the weights, for 8 or 4 bits where the config says so."""
+        super().build_from_config(config)
+        modes = (config or {}).get("matrix_modes")
+        for layer, mode in zip(self._layers_with_matrices(), modes, strict=True) if modes else ():
+            if mode is not None and layer.matrix_mode is None:
+                layer.build_quantized(mode)
+
+    def _layers_with_matrices(self):
+        return [layer for layer in self._flatten_layers() if getattr(layer, "matrices", None)]
+
+    @property
+    def matrix_mode(self) -> str | None:
+        """Return how the layer's own matrices are stored: None as they are, or "int8", "int4", "lora"."""
+        return next((matrix.mode for matrix in self.matrices.values()), None)
+
+    def enable_lora(
+        self, rank: int, lora_alpha: float | None = None, a_initializer="he_uniform", b_initializer="zeros"
+    ) -> None:
+        """Train a low-rank addition to each matrix instead of the matrix; the layer computes the same at first.
+
+        Args:
+            rank: r.
+            lora_alpha: alpha; r unless given.
+            a_initializer: Initializer of A.
+            b_initializer: Initializer of B.
+
+        Raises:
+            ValueError: The rank is not a positive integer; the layer is not built, has no matrix, is quantized, or has
+                an addition.
+        """
+        checks.positive_integer("rank", rank)
+        if not self.matrices:
+            raise ValueError(f"{self.name} is not built, or has no matrix; expected a built layer with one.")
+        if self.matrix_mode is not None:
+            problem = "has LoRA already" if self.matrix_mode == "lora" else "is quantized"
+            raise ValueError(f"{self.name} {problem}; expected to enable it once, on a built layer.")
+        alpha = rank if lora_alpha is None else lora_alpha
+        self._change_matrices(lambda matrix: matrix.enable_lora(rank, alpha, a_initializer, b_initializer))
+
+    def merge_lora(self) -> None:
+        """Add the low-rank additions to the matrices, which are trained again, and remove them."""
+        self._change_matrices(lambda matrix: matrix.merge_lora())
+
+    def quantize(self, mode: str, type_check: bool = True, config=None) -> None:
+        """Store the matrices in 8 or 4 bits.
+
+        Args:
+            mode: `"int8"` or `"int4"`.
+            type_check: Not used; Keras passes it.
+            config: Not used; Keras passes it.
+
+        Raises:
+            ValueError: The mode is another one, or the layer is quantized already or has LoRA.
+            NotImplementedError: The layer has no matrix.
+        """
+        if not self.matrices:
+            super().quantize(mode, type_check, config)
+        if self.matrix_mode == "lora":
+            raise ValueError(f"{self.name} has LoRA; expected to merge it before quantization.")
+        self._check_unquantized(mode)
+        self._change_matrices(lambda matrix: matrix.quantize(mode))
+
+    def build_quantized(self, mode: str) -> None:
+        """Replace the matrices by variables for 8 or 4 bits, without their values."""
+        self._check_unquantized(mode)
+        self._change_matrices(lambda matrix: matrix.build_quantized(mode))
+
+    def _check_unquantized(self, mode):
+        checks.one_of("mode", mode, MODES)
+        if self.matrix_mode is not None:
+            raise ValueError(f"{self.name} is quantized already, in {self.matrix_mode}.")
+
+    def _change_matrices(self, change):
+        self._tracker.unlock()  # Keras lets no variable be added to a built layer
+        for matrix in self.matrices.values():
+            change(matrix)
+        self._tracker.lock()
+
+    def save_own_variables(self, store):
+        """Write the variables, with additions merged into their matrices, as Keras's `Dense` does."""
+        merged = {id(m.variable): m.value() for m in self.matrices.values() if m.mode == "lora"}
+        for n, variable in enumerate(self._saved_variables()):
+            store[str(n)] = merged.get(id(variable), variable)
+
+    def load_own_variables(self, store):
+        """Read the variables; additions, which a file holds merged into their matrices, become zero."""
+        if self.matrix_mode != "lora":
+            keras.layers.Layer.load_own_variables(self, store)  # not that of Keras's `Dense`
+            return
+        variables = self._saved_variables()
+        if len(store.keys()) != len(variables):
+            raise ValueError(f"{self.name}: the file has {len(store.keys())} variables; expected {len(variables)}.")
+        for n, variable in enumerate(variables):
+            variable.assign(store[str(n)])
+        for matrix in self.matrices.values():
+            _, b = matrix.lora_variables
+            b.assign(ops.zeros(b.shape, b.dtype))
+
+    def _saved_variables(self):
+        added = {id(v) for matrix in self.matrices.values() for v in matrix.lora_variables}
+        return [v for v in self._trainable_variables + self._non_trainable_variables if id(v) not in added]
+
+
+@functools.cache
+def _names_after_the_first(call):
+    return [name for name in inspect.signature(call).parameters if name != "self"][1:]
+
+
+def _rounded(initializer, shape, dtype):
+    return ops.cast(initializer(shape, dtype="float32"), dtype)
+
+
+def same_shape(layer, inputs_shape) -> tuple:
+    """Return the shape of the inputs, `[B, T, D]`; a layer that keeps it sets `compute_output_shape = same_shape`."""
+    return tuple(inputs_shape)

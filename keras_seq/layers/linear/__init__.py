@@ -1,0 +1,1 @@
+"""Linear recurrences: state spaces, linear attention, delta rules."""

@@ -1,0 +1,113 @@
+"""Gated DeltaNet's mixer: a memory that corrects what it holds for a key (Yang et al., 2025, arXiv:2412.06464).
+
+q, k, v = silu(causal convolution of x W_q, x W_k, x W_v);  q, k of length 1
+beta = sigmoid(x W_beta);  alpha = exp(-A softplus(x W_alpha + bias))           one of each for a head
+S' = alpha S + beta k (v - k (alpha S))         the delta rule: k (alpha S) is what S holds for k
+y = q S' / sqrt(K)
+output = (RMS norm(y) silu(x W_gate)) W_out     norm over the features of a head
+"""
+
+import keras
+from keras import ops
+
+from keras_seq import checks
+from keras_seq.layers.base.document_borders import MAX_FACTOR, finite_inputs, with_nan
+from keras_seq.layers.base.heads import normalize_length
+from keras_seq.layers.base.initializers import TimeStepBias
+from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer
+from keras_seq.ops import tensor_checks
+from keras_seq.ops.matrix_recurrence import matrix_recurrence
+from keras_seq.ops.tensor_checks import where_valid
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class GatedDeltaNet(TokenMixer):
+    """Linear attention with a gated delta rule, which replaces what the state holds for a key instead of adding to it.
+
+    ```python
+    layer = GatedDeltaNet(num_heads=2)
+    y = layer(x)  # x [B, T, D] -> y [B, T, D]
+    y, state = layer(x, return_state=True)
+    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
+    ```
+
+    Args:
+        num_heads: H.
+        key_dim: K, width of a head's queries and keys; 3 D / (4 H), rounded up, unless given.
+        value_dim: V, width of a head's values; 2 K unless given.
+        kernel_size: Kernel size of the causal convolution.
+        epsilon: Added to the mean square that a head's output is normalized by.
+        use_bias: Whether the matrices of queries, keys, values, gate and output add a bias.
+        kernel_initializer: Initializer of all matrices except the last; the convolution has its own.
+        output_initializer: Initializer of the last matrix, `[H V, D]`, which writes to the residual stream.
+        **kwargs: Those of `keras.layers.Layer`.
+
+    The state is `(state of the convolution, S [B, H, K, V])`. A starts between 1 and 16.
+
+    Masking: `mask [B, T]`; a masked position copies the state and is skipped by the convolution. The mask is passed on.
+        `reset_mask [B, T]` is true where another document begins, from the initial state.
+    Precision: matrices and convolution in the layer's compute dtype, the recurrence in float32 or wider.
+
+    Raises:
+        ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        kernel_size: int = 4,
+        epsilon: float = 1e-5,
+        **kwargs,
+    ):
+        super().__init__(num_heads, **kwargs)
+        self.key_dim = None if key_dim is None else checks.positive_integer("key_dim", key_dim)
+        self.value_dim = None if value_dim is None else checks.positive_integer("value_dim", value_dim)
+        self.kernel_size = kernel_size
+        self.epsilon = checks.positive_number("epsilon", epsilon)
+        self.convolution = CausalDepthwiseConv1D(kernel_size, dtype=self.dtype_policy, name="convolution")
+
+    def build_weights(self, width):
+        """Create the weights for inputs of this width."""
+        key_dim = self.key_dim or -(-3 * width // (4 * self.num_heads))
+        self._head_shape = self.num_heads, key_dim, self.value_dim or 2 * key_dim
+        keys, values = self.num_heads * key_dim, self.num_heads * self._head_shape[2]
+        self.query_dense = self._dense("query", width, keys)
+        self.key_dense = self._dense("key", width, keys)
+        self.value_dense = self._dense("value", width, values)
+        self.gate_dense = self._dense("gate", width, values)
+        self.beta_dense = self._dense("beta", width, self.num_heads, use_bias=False)
+        self.dt_dense = self._dense("dt", width, self.num_heads, use_bias=False)
+        self.convolution.build((None, None, 2 * keys + values))
+        self.dt_bias = self._vector("dt_bias", (self.num_heads,), TimeStepBias())
+        self.log_a = self._vector("log_a", (self.num_heads,), self._log_a_init)
+        self.scale = self._vector("scale", self._head_shape[2:], "ones")
+        self.output_dense = self._dense("output", values, width, initializer=self.output_initializer)
+
+    def _log_a_init(self, shape, dtype=None):
+        """Return the logarithms of numbers from 1 to 16, evenly spaced."""
+        return ops.log(ops.linspace(1.0, 16.0, shape[0], dtype=dtype or "float32"))
+
+    def get_initial_state(self, batch_size):
+        """Return zeros: the last inputs of the convolution, and S `[B, H, K, V]`."""
+        s = ops.zeros((batch_size, *self._head_shape), self.state_dtype)
+        return self.convolution.get_initial_state(batch_size), s
+
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
+        """Apply the layer; the class docstring describes the call arguments."""
+        x, (last_inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
+        x, (last_inputs, s), is_nan = finite_inputs(x, (last_inputs, s), reset_mask, MAX_FACTOR)
+        qkv = ops.concatenate([self.query_dense(x), self.key_dense(x), self.value_dense(x)], axis=-1)
+        qkv, last_inputs = self.convolution(qkv, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
+        keys = self.query_dense.units
+        q, k, v = map(self._heads, ops.split(self._to_state_dtype(ops.silu(qkv)), [keys, 2 * keys], axis=-1))
+        q, k = normalize_length(q) / q.shape[-1] ** 0.5, normalize_length(k)
+        beta = where_valid(mask, ops.sigmoid(self._to_state_dtype(self.beta_dense(x))))
+        delta = ops.softplus(self._to_state_dtype(self.dt_dense(x)) + self._to_state_dtype(self.dt_bias))
+        log_decay = where_valid(mask, -ops.exp(self._to_state_dtype(self.log_a)) * delta)
+        y, s = matrix_recurrence(q, k * ops.expand_dims(beta, -1), v, log_decay, s, a=-k, reset_mask=reset_mask)
+        y = self._gated_output(y, x)
+        y, state = with_nan(is_nan, y, (last_inputs, s))
+        return (y, state) if return_state else y

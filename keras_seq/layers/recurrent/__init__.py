@@ -1,0 +1,1 @@
+"""Recurrent layers with Keras's interface, and wrappers of them."""

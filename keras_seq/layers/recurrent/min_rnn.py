@@ -1,0 +1,192 @@
+"""Recurrent layers whose gates do not depend on the state (Feng et al., 2024, "Were RNNs All We Needed?").
+
+    minGRU     z = sigmoid(x W_z + b_z)                          update gate
+               h' = (1 - z) h + z g(x W_g + b_g)
+    minLSTM    f = sigmoid(x W_f + b_f),  i = sigmoid(x W_i + b_i)      forget and input gate
+               h' = f / (f + i) h + i / (f + i) g(x W_g + b_g)
+
+    g(v) = v + 0.5 where v >= 0, else sigmoid(v)                 candidate, positive so that it has a logarithm
+
+h' is a mean of h and the candidate with weights that do not depend on h: a linear recurrence, computed for all time
+steps at once, in logarithms. The gates are logistic functions, whose logarithms are softplus functions.
+"""
+
+import keras
+from keras import ops
+
+from keras_seq import checks
+from keras_seq.layers.base.matrix import MatrixAttribute
+from keras_seq.layers.recurrent.rnn import RNNInterface
+from keras_seq.ops import tensor_checks
+from keras_seq.ops.linear_recurrence import LOG_ZERO, log_linear_recurrence
+
+
+def log_candidate(v):
+    """Compute log g(v) for pre-activations v of any shape."""
+    return ops.where(v >= 0, ops.log(ops.where(v >= 0, v, 0.0) + 0.5), -ops.softplus(-v))
+
+
+def min_gru_weights(z):
+    """Compute the logarithms of the weights of h and of the candidate from the pre-activation z of the update gate."""
+    return -ops.softplus(z), -ops.softplus(-z)
+
+
+def min_lstm_weights(f, i):
+    """Compute the logarithms of the weights of h and of the candidate from the pre-activations f and i of the gates."""
+    ratio = ops.softplus(-f) - ops.softplus(-i)  # log(sigmoid(i) / sigmoid(f))
+    return -ops.softplus(ratio), -ops.softplus(-ratio)
+
+
+DROPOUT_REMEDY = "add keras.layers.SpatialDropout1D before it, which drops the same features at every position"
+NO_RECURRENT_MATRIX = "its gates do not depend on the state, so it has no recurrent matrix"
+FIXED_ACTIVATIONS = (
+    "its gates are logistic functions and its candidate is positive, because it is computed in logarithms"
+)
+UNSUPPORTED_ARGUMENTS = {
+    **dict.fromkeys(("activation", "recurrent_activation"), FIXED_ACTIVATIONS),
+    **{f"recurrent_{rule}": NO_RECURRENT_MATRIX for rule in ("initializer", "regularizer", "constraint", "dropout")},
+    "dropout": DROPOUT_REMEDY,
+    "seed": DROPOUT_REMEDY,
+    "unit_forget_bias": "use bias_initializer=",
+    "reset_after": NO_RECURRENT_MATRIX,
+    "use_cudnn": "cuDNN does not implement this layer; omit the argument",
+}
+
+
+class MinimalRNN(RNNInterface):
+    """Base class of MinGRU and MinLSTM: a kernel `[D, gates units]` and a bias `[gates units]`, the candidate last."""
+
+    kernel = MatrixAttribute()
+    num_gates = 2
+    unsupported_arguments = UNSUPPORTED_ARGUMENTS
+
+    def __init__(
+        self,
+        units: int,
+        use_bias: bool = True,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        kernel_constraint=None,
+        bias_constraint=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.units = checks.positive_integer("units", units)
+        self.use_bias = checks.boolean("use_bias", use_bias)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
+
+    def build(self, input_shape):
+        """Create the weights for inputs of this shape."""
+        width = tensor_checks.sequence_shape("inputs", input_shape)
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        columns = self.num_gates * self.units
+        self.kernel = self._weight("kernel", (width, columns))
+        self.bias = self._weight("bias", (columns,)) if self.use_bias else None
+
+    def _weight(self, name, shape):
+        rules = {rule: getattr(self, f"{name}_{rule}") for rule in ("initializer", "regularizer", "constraint")}
+        return self.add_weight(shape=shape, name=name, **rules)
+
+    def get_initial_state(self, batch_size):
+        """Return the zero state h `[B, units]`."""
+        return ops.zeros((batch_size, self.units), self.state_dtype)
+
+    def sequence(self, x, h, mask, training: bool | None = None, projected_inputs=None, reset_mask=None):
+        """Compute the outputs `[B, T, units]` at all time steps, and the last state."""
+        z = self.project_inputs(x) if projected_inputs is None else projected_inputs
+        *gates, candidate = ops.split(ops.cast(z, self.state_dtype), self.num_gates, axis=-1)
+        log_a, log_new = self.log_mixing_weights(*gates)
+        log_b = log_new + log_candidate(candidate)
+        if mask is not None:
+            is_valid = ops.expand_dims(mask, -1)
+            log_a, log_b = ops.where(is_valid, log_a, 0.0), ops.where(is_valid, log_b, LOG_ZERO)
+        if reset_mask is not None:
+            log_a = ops.where(ops.expand_dims(reset_mask, -1), LOG_ZERO, log_a)
+        h = log_linear_recurrence(log_a, log_b, h)
+        return h, h[:, -1]
+
+    def project_inputs(self, x):
+        """Compute the pre-activations of all time steps, `[B, T, gates units]`."""
+        z = ops.matmul(x, ops.cast(self.kernel, self.compute_dtype))
+        return z if self.bias is None else z + ops.cast(self.bias, self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class MinGRU(MinimalRNN):
+    """A GRU whose gates depend on the input only: computed in parallel over time in training, stepwise in generation.
+
+    ```python
+    layer = MinGRU(8)
+    y = layer(x)  # x [B, T, D] -> y [B, 8], the last output, from the zero state
+    y = MinGRU(8, return_sequences=True)(x)  # y [B, T, 8], every output
+    y, h = layer(more, state=layer.get_initial_state(B), return_state=True)
+    y, h = layer.step(x[:, 0], h)  # one time step: y [B, 8]
+    ```
+
+    Args:
+        units: Width of the output, which is the state h `[B, units]`. From the zero state both are non-negative.
+        use_bias: Whether to add a bias.
+        kernel_initializer, kernel_regularizer, kernel_constraint: Of the matrix `[D, 2 units]`: update gate, candidate.
+        bias_initializer, bias_regularizer, bias_constraint: Of the bias.
+        return_sequences, return_state, go_backwards, zero_output_for_mask, unroll: As for `LSTM`.
+
+    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one. `reset_mask
+    [B, T]` is true where another document begins, from the zero state.
+    Precision: the matmul in the layer's compute dtype, gates and h in float32 or wider.
+
+    Raises:
+        ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
+    """
+
+    def log_mixing_weights(self, update):
+        """Compute the logarithms of the weights of h and of the candidate."""
+        return min_gru_weights(update)
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class MinLSTM(MinimalRNN):
+    """An LSTM whose gates depend on the input only: computed in parallel over time in training, stepwise in generation.
+
+    ```python
+    layer = MinLSTM(8)
+    y = layer(x)  # x [B, T, D] -> y [B, 8], the last output, from the zero state
+    y, h = layer(more, state=layer.get_initial_state(B), return_state=True)
+    y, h = layer.step(x[:, 0], h)  # one time step: y [B, 8]
+    ```
+
+    Args:
+        units: Width of the output, which is the state h `[B, units]`. From the zero state both are non-negative.
+        use_bias: Whether to add a bias.
+        kernel_initializer, kernel_regularizer, kernel_constraint: Of the matrix `[D, 3 units]`: forget gate, input
+            gate, candidate.
+        bias_initializer, bias_regularizer, bias_constraint: Of the bias.
+        return_sequences, return_state, go_backwards, zero_output_for_mask, unroll: As for `LSTM`.
+
+    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one. `reset_mask
+    [B, T]` is true where another document begins, from the zero state.
+    Precision: the matmul in the layer's compute dtype, gates and h in float32 or wider.
+
+    Raises:
+        ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
+    """
+
+    num_gates = 3
+
+    def log_mixing_weights(self, forget_gate, input_gate):
+        """Compute the logarithms of the weights of h and of the candidate.
+
+        Args:
+            forget_gate: Pre-activation `[B, T, units]` of the forget gate.
+            input_gate: Pre-activation `[B, T, units]` of the input gate.
+
+        Returns:
+            Two tensors `[B, T, units]`.
+        """
+        return min_lstm_weights(forget_gate, input_gate)

@@ -1,0 +1,162 @@
+"""sLSTM, the LSTM with exponential gates and heads (Beck et al., 2024, "xLSTM", arXiv:2405.04517, equations 8-18).
+
+    i, f, z, o = W x + R h + b                       W and R block-diagonal: a head sees its own features only
+    m' = max(logsigmoid(f) + m, i)                   keeps the exponentials in range; cancels in h
+    c' = exp(logsigmoid(f) + m - m') c + exp(i - m') tanh(z)
+    n' = exp(logsigmoid(f) + m - m') n + exp(i - m')
+    h' = sigmoid(o) c' / n'
+
+    layer: i and f see silu(causal convolution of x), z and o see x;  y = layer norm(h) over the features of a head
+
+h is a gated mean of all past tanh(z), weighted by the exponential input gates. Its gates depend on h, so positions are
+computed one after the other.
+"""
+
+import keras
+from keras import ops
+
+from keras_seq import checks
+from keras_seq.layers.base.document_borders import finite_inputs, with_nan
+from keras_seq.layers.base.heads import merge_heads, normalize_heads, split_heads
+from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
+from keras_seq.layers.base.matrix import MatrixAttribute
+from keras_seq.layers.base.state import ExplicitState
+from keras_seq.layers.dense import BlockDiagonalDense, cloned
+from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D
+from keras_seq.ops import tensor_checks
+from keras_seq.ops.linear_recurrence import LOG_ZERO
+from keras_seq.ops.recurrence import recurrence
+
+
+def slstm_cell(z, state):
+    """Compute the next state.
+
+    Args:
+        z: Pre-activations of input gate, forget gate, candidate and output gate, `[B, 4 D]`.
+        state: `(h, c, n, m)`, `[B, D]` each; all zeros before the first position, when n is zero and m without meaning.
+
+    Returns:
+        The next `(h, c, n, m)`.
+    """
+    _, c, n, m = state
+    log_i, f, candidate, o = ops.split(z, 4, axis=-1)
+    log_f = ops.where(n > 0, m - ops.softplus(-f), LOG_ZERO)
+    m = ops.stop_gradient(ops.maximum(log_f, log_i))  # h does not depend on it
+    f, i = ops.exp(log_f - m), ops.exp(log_i - m)
+    c = f * c + i * ops.tanh(candidate)
+    n = f * n + i
+    return ops.sigmoid(o) * c / n, c, n, m
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class SLSTM(ExplicitState):
+    """xLSTM's scalar LSTM: exponential input gates, a normalizer, and heads whose states do not mix.
+
+    ```python
+    layer = SLSTM(num_heads=4)
+    y = layer(x)  # x [B, T, D] -> y [B, T, D]
+    y, state = layer(x, return_state=True)
+    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
+    ```
+
+    Args:
+        num_heads: H, a divisor of D.
+        kernel_size: Kernel size of the causal convolution before the input and the forget gate.
+        epsilon: Added to the variance that a head's output is normalized by.
+        kernel_initializer: Initializer of the four input matrices.
+        recurrent_initializer: Initializer of the recurrent kernel `[D / H, 4 D]`.
+        **kwargs: Those of `keras.layers.Layer`.
+
+    The state is `(state of the convolution, (h, c, n, m))`, `[B, D]` each.
+
+    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one, and is skipped
+        by the convolution. The mask is passed on. `reset_mask [B, T]` is true where another document begins.
+    Precision: matrices and convolution in the layer's compute dtype, the recurrence in float32 or wider.
+
+    Raises:
+        ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
+    """
+
+    compute_output_shape = same_shape
+
+    recurrent_kernel = MatrixAttribute()
+
+    def __init__(
+        self,
+        num_heads: int,
+        kernel_size: int = 4,
+        epsilon: float = 1e-5,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="zeros",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = checks.positive_integer("num_heads", num_heads)
+        self.kernel_size = kernel_size
+        self.epsilon = checks.positive_number("epsilon", epsilon)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
+        self.convolution = CausalDepthwiseConv1D(kernel_size, dtype=self.dtype_policy, name="convolution")
+
+    def build(self, inputs_shape):
+        """Create the weights for inputs of this shape."""
+        self._width = tensor_checks.sequence_shape("inputs", inputs_shape)
+        if self._width % self.num_heads:
+            raise ValueError(f"num_heads={self.num_heads}; expected a divisor of the width {self._width}.")
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: self._width})
+        self.convolution.build(inputs_shape)
+        self.input_denses = [
+            BlockDiagonalDense(
+                self.num_heads,
+                kernel_initializer=cloned(self.kernel_initializer),
+                bias_initializer=self._forget_bias if name == "forget_gate" else "zeros",
+                dtype=self.dtype_policy,
+                name=name,
+            )
+            for name in ("input_gate", "forget_gate", "candidate", "output_gate")
+        ]
+        for dense in self.input_denses:
+            dense.build(inputs_shape)
+        size = self._width // self.num_heads
+        self.recurrent_kernel = self.add_weight(
+            shape=(size, 4 * self._width), initializer=self.recurrent_initializer, name="recurrent_kernel"
+        )
+        self.scale = self.add_weight(shape=(self._width,), initializer="ones", name="scale")
+        freeze_inner_layers(self)
+
+    def _forget_bias(self, shape, dtype=None):
+        """Return numbers from 3 to 6 for each head, so that it remembers at the start."""
+        return ops.tile(ops.linspace(3.0, 6.0, shape[0] // self.num_heads, dtype=dtype), [self.num_heads])
+
+    def get_initial_state(self, batch_size):
+        """Return zeros: the last inputs of the convolution, h, c, n and m."""
+        zeros = ops.zeros((batch_size, self._width), self.state_dtype)
+        return self.convolution.get_initial_state(batch_size), (zeros, zeros, zeros, zeros)
+
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
+        """Apply the layer; the class docstring describes the call arguments."""
+        x, (last_inputs, state), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
+        x, (last_inputs, state), is_nan = finite_inputs(x, (last_inputs, state), reset_mask)
+        u, last_inputs = self.convolution(x, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
+        u = ops.silu(u)
+        z = ops.concatenate([dense(v) for dense, v in zip(self.input_denses, (u, u, x, x), strict=True)], axis=-1)
+        z = ops.cast(z, self.state_dtype)
+        kernel = ops.cast(self.recurrent_kernel, self.compute_dtype)
+        size = self._width // self.num_heads
+        kernel = ops.transpose(ops.reshape(kernel, (size, 4, self.num_heads, size)), (2, 0, 1, 3))  # [H, K, 4, K]
+        kernel = ops.reshape(kernel, (self.num_heads, size, 4 * size))
+
+        def cell(z, state):
+            h = ops.cast(ops.reshape(state[0], (-1, self.num_heads, size)), self.compute_dtype)
+            recurrent = ops.matmul(ops.swapaxes(h, 0, 1), kernel)  # [H, B, 4 K]
+            recurrent = ops.reshape(recurrent, (self.num_heads, -1, 4, size))
+            recurrent = ops.reshape(ops.transpose(recurrent, (1, 2, 0, 3)), (-1, 4 * self._width))
+            return slstm_cell(z + ops.cast(recurrent, z.dtype), state)
+
+        h, state = recurrence(cell, z, state, mask, reset_mask)
+        heads = split_heads(h, self.num_heads)
+        scale = ops.reshape(self.scale, (self.num_heads, size))
+        y = ops.cast(merge_heads(normalize_heads(heads, scale, self.epsilon, centered=True)), self.compute_dtype)
+        y, state = with_nan(is_nan, y, (last_inputs, state))
+        return (y, state) if return_state else y

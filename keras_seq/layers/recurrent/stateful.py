@@ -1,0 +1,179 @@
+"""Carry the state of a layer from batch to batch in training (truncated backpropagation through time).
+
+In training, row b of batch n+1 starts from the state in which row b of batch n ended; `keras_seq.data.StatefulWindows`
+arranges a text in that way (Williams & Peng, 1990). Gradients stop at the border between batches. In evaluation and
+prediction the wrapped layer starts from its own initial state.
+"""
+
+import inspect
+
+import keras
+from keras import ops, tree
+
+from keras_seq import checks
+from keras_seq.layers.base.layer import Layer, freeze_inner_layers
+from keras_seq.layers.base.state import has_explicit_state
+from keras_seq.ops import tensor_checks
+from keras_seq.ops.replicas import checked_rows
+
+
+def _take_rows(x, count):
+    """Return the first rows of x, and its last one where it has too few."""
+    return ops.take(x, ops.minimum(ops.arange(count), ops.shape(x)[0] - 1), axis=0)
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class Stateful(Layer):
+    """Wrap a layer or model with an explicit state, and carry that state from batch to batch in training.
+
+    ```python
+    ids = keras.Input((64,), batch_size=12, dtype="int32")
+    reset_mask = keras.Input((), batch_size=12, dtype="bool")
+    training_model = keras.Model([ids, reset_mask], Stateful(model, batch_size=12)(ids, reset_mask))
+    training_model.fit(windows.stateful_dataset(0, 1000), shuffle=False)  # ((ids, reset_mask), targets)
+    model.save("model.keras")  # the wrapped model, without the carried state
+    ```
+
+    Unlike `stateful=True` in Keras, evaluation and prediction neither read nor change the carried state.
+
+    Args:
+        layer: A layer or model with `get_initial_state(batch_size)` and `layer(x, state=..., return_state=True) ->
+            (y, state)`. Every tensor of its state is `[B, ...]`. The cache of an attention layer grows and cannot be
+            carried.
+        batch_size: Rows of a training batch, an integer. Evaluation and prediction take any number of rows.
+        **kwargs: Those of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: `[B, T, ...]`, inputs of the layer.
+        reset_mask: `[B]` boolean, optional. Rows where it is true start from the initial state instead of the carried
+            state: at the start of an epoch or of another document. Or `[B, T]`, for a layer that takes one: true
+            where another document begins within a row.
+        mask: `[B, T]`, passed to the layer if it takes a mask.
+        inputs_mask: What Keras passes for `mask` when `reset_mask` is given.
+
+    The state is held in non-trainable weights (the list `stateful.state`): a checkpoint of the training model contains
+    it, and a file of the wrapped layer does not.
+
+    Raises:
+        ValueError: If the layer has no explicit state, was built with `return_state=True` or `go_backwards=True`,
+            or has a state that is not `[B, ...]`; if a training batch has another number of rows than `batch_size`: in
+            graphs of TensorFlow its InvalidArgumentError, and NaN where XLA compiles them.
+    """
+
+    def __init__(self, layer, batch_size: int, **kwargs):
+        super().__init__(**kwargs)
+        if not has_explicit_state(layer):
+            raise ValueError(
+                f"layer={layer!r}; expected a layer with a state: with get_initial_state(batch_size) and state=."
+            )
+        if getattr(layer, "return_state", False):
+            raise ValueError(f"{layer.name} has return_state=True; expected False, because Stateful holds the state.")
+        if getattr(layer, "go_backwards", False):
+            raise ValueError(f"{layer.name} has go_backwards=True; expected False, because batches continue forwards.")
+        self.supports_masking = True
+        self.autocast = False  # the wrapped layer casts its inputs; the state keeps its own dtypes
+        self.layer = layer
+        self.batch_size = checks.positive_integer("batch_size", batch_size)
+
+    def build(self, inputs_shape, reset_mask_shape=None):
+        """Create the weights for inputs of this shape."""
+        if not self.layer.built:
+            self.layer.build(inputs_shape)
+
+        def initializer_of(n):  # computed lazily, because a traced value must not leave its trace
+            return lambda shape, dtype: tree.flatten(self.layer.get_initial_state(self.batch_size))[n]
+
+        tensors = tree.flatten(self.layer.get_initial_state(self.batch_size))
+        if any(len(tensor.shape) == 0 or tensor.shape[0] != self.batch_size for tensor in tensors):
+            raise ValueError(
+                f"The state of {self.layer.name} has other shapes than [B, ...]; expected B rows in every tensor."
+            )
+        self.state = [
+            self.add_weight(
+                shape=tensor.shape,
+                dtype=keras.backend.standardize_dtype(tensor.dtype),
+                initializer=initializer_of(n),
+                trainable=False,
+                autocast=False,
+                name="state",
+            )
+            for n, tensor in enumerate(tensors)
+        ]
+        freeze_inner_layers(self)
+
+    def reset_state(self, rows=None):
+        """Set rows of the carried state to the initial state, between two calls of `fit`.
+
+        Inside `fit`, pass `reset_mask` instead (on JAX, `fit` holds the variables itself).
+
+        Args:
+            rows: `[B]` boolean, true for the rows to reset; None resets all rows.
+
+        Raises:
+            ValueError: If the layer is not built, or `rows` is not boolean `[B]`.
+        """
+        if not self.built:
+            raise ValueError("This Stateful is not built and has no state to reset; call or build it first.")
+        rows = ops.ones((self.batch_size,), "bool") if rows is None else ops.convert_to_tensor(rows)
+        if tuple(rows.shape) != (self.batch_size,):
+            raise ValueError(f"rows has shape {tuple(rows.shape)}; expected [B] with B={self.batch_size}.")
+        rows = tensor_checks.boolean_mask("rows", rows, ranks=(1,))
+        for variable, value in zip(
+            self.state, self._with_reset_rows(self._read_state(), rows, self.batch_size), strict=True
+        ):
+            variable.assign(value)
+
+    def _read_state(self):
+        # copies, because torch assigns in place and the backward pass still needs the old values
+        return [ops.copy(ops.stop_gradient(ops.convert_to_tensor(variable))) for variable in self.state]
+
+    def _with_reset_rows(self, state, rows, num_rows):
+        """Return the tensors of the state with the given rows set to the initial state."""
+        return [
+            ops.where(ops.reshape(rows, (-1,) + (1,) * (len(initial.shape) - 1)), initial, tensor)
+            for initial, tensor in zip(tree.flatten(self.layer.get_initial_state(num_rows)), state, strict=True)
+        ]
+
+    def call(self, inputs, reset_mask=None, mask=None, inputs_mask=None, training: bool | None = None):
+        """Apply the layer; the class docstring describes the call arguments."""
+        mask = inputs_mask if mask is None else mask
+        takes_mask = mask is not None and "mask" in inspect.signature(self.layer.call).parameters
+        masked = {"mask": mask} if takes_mask else {}
+        unchecked_mask, reset_mask = (
+            reset_mask,
+            tensor_checks.boolean_mask("reset_mask", reset_mask, ranks=(1, 2), x=inputs),
+        )
+        if reset_mask is not None and len(reset_mask.shape) == 2:
+            masked["reset_mask"], reset_mask = reset_mask, None
+        if not training:
+            return self.layer(inputs, training=False, **masked)
+        remedy = "drop the remainder of the data, or pad it to as many rows"
+        args = inputs, self.batch_size, f"expected batch_size={self.batch_size} of Stateful in training: {remedy}"
+        inputs = checked_rows(*args)
+        state, num_rows = self._read_state(), inputs.shape[0]
+        is_unknown = num_rows is None
+        if is_unknown:  # one number of rows everywhere, so that the check above is all that can fail
+            num_rows = ops.shape(inputs)[0]
+            state = [_take_rows(tensor, num_rows) for tensor in state]
+        if reset_mask is not None:
+            state = self._with_reset_rows(state, reset_mask, num_rows)
+        state = tree.pack_sequence_as(self.layer.get_initial_state(self.batch_size), state)
+        y, state = self.layer(inputs, state=state, training=True, return_state=True, **masked)
+        for variable, value in zip(self.state, tree.flatten(state), strict=True):
+            value = _take_rows(value, self.batch_size) if is_unknown else value
+            variable.assign(ops.stop_gradient(value))
+        return tensor_checks.with_axes_of(tensor_checks.where_boolean(y, unchecked_mask), reset_mask, rank=1)
+
+    def compute_mask(self, inputs, mask=None):
+        """Return the mask of the wrapped layer."""
+        return self.layer.compute_mask(inputs, mask)
+
+    def compute_output_spec(self, inputs, reset_mask=None, mask=None, inputs_mask=None, training: bool | None = None):
+        """Return the output spec of the wrapped layer."""
+        return self.layer.compute_output_spec(inputs)
+
+    @classmethod
+    def from_config(cls, config):
+        """Deserialize the wrapped layer and create a `Stateful` around it."""
+        config = dict(config)
+        return cls(layer=keras.saving.deserialize_keras_object(config.pop("layer")), **config)

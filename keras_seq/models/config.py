@@ -1,0 +1,213 @@
+"""Build language models from configs, frozen dataclasses of their sizes.
+
+    ids [B, T] -> embedding -> blocks -> head -> logits [B, T, V]
+
+Embedding and head are made in one way for all; a config makes the blocks.
+"""
+
+import abc
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import keras
+
+from keras_seq import checks, layers
+from keras_seq.models.language_model import LanguageModel
+from keras_seq.ops.dispatch import clear_session
+
+SIZES = {
+    *("embedding_dim", "units", "num_layers", "num_heads", "num_key_value_heads", "feed_forward_dim", "context_length")
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageModelConfig(abc.ABC):
+    """Base class of the configs of language models: a subclass defines `blocks` and fields, such as `embedding_dim`.
+
+    If there is a field `context_length`, the maximum number of positions, it has to be given to build the model;
+    otherwise there is no limit. `model_name` is the name of the Keras model. Checked are `dropout`, `tie_embeddings`
+    and the sizes that the models here have (SIZES).
+
+    ```python
+    @dataclasses.dataclass(frozen=True)
+    class LinearAttentionConfig(LanguageModelConfig):
+        embedding_dim: int = 128
+
+        def blocks(self, dtype=None):
+            return [PreNormResidual([GatedLinearAttention(num_heads=4, dtype=dtype)], dtype=dtype)]
+
+
+    model = LinearAttentionConfig().build_model(vocabulary_size=65)
+    ```
+    """
+
+    model_name: ClassVar[str | None] = None
+
+    # without annotations, or fields of these names would be a config's first
+    tie_embeddings = False  # whether the head is the transposed embedding matrix
+    use_head_bias = False  # whether a head that is not tied adds a bias
+    logit_soft_cap = None  # with a tied head, c of the logits c tanh(logits / c); None for the logits themselves
+
+    def __post_init__(self):
+        """Check the fields that most configs have; a size may be None if that is its default."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in SIZES and (value, field.default) != (None, None):
+                checks.positive_integer(field.name, value)
+        checks.fraction("dropout", getattr(self, "dropout", 0.0))
+        checks.boolean("tie_embeddings", self.tie_embeddings)
+
+    @abc.abstractmethod
+    def blocks(self, dtype=None) -> list:
+        """Return the layers between embedding and head.
+
+        Args:
+            dtype: A dtype policy or its name; None for Keras's default.
+        """
+
+    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
+        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
+
+        Args:
+            vocabulary_size: V, at least 1.
+            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
+
+        Returns:
+            The model, with all weights built.
+
+        Raises:
+            ValueError: `vocabulary_size` is not a positive integer, `context_length` is None, or a size does not fit
+                the others.
+        """
+        checks.positive_integer("vocabulary_size", vocabulary_size)
+        context_length, blocks = self._context_length(), self.blocks(dtype)
+        args, options = (vocabulary_size, self.embedding_dim), {"dtype": dtype, "name": "embedding"}
+        if self.tie_embeddings:
+            embedding = keras.layers.ReversibleEmbedding(*args, logit_soft_cap=self.logit_soft_cap, **options)
+            head = None
+        else:
+            embedding = keras.layers.Embedding(*args, **options)
+            head = layers.Dense(vocabulary_size, use_bias=self.use_head_bias, dtype=dtype, name="head")
+        model = LanguageModel(embedding, blocks, head, context_length, dtype=dtype, name=self.model_name)
+        model.build((None, None))
+        return model
+
+    def _context_length(self):
+        """Return the maximum number of positions, or None for a model without a limit."""
+        if not hasattr(self, "context_length"):
+            return None
+        if self.context_length is None:
+            raise ValueError(
+                f"{type(self).__name__}: context_length=None; expected a number of positions, e.g. context_length=64."
+            )
+        return self.context_length
+
+
+# Scale the widths of a model until its number of parameters is closest to a target.
+#
+#     recurrent         units
+#     Mamba             embedding_dim
+#     minGRU, minLSTM   embedding_dim, with units and feed_forward_dim in proportion
+#     recurrent heads   embedding_dim in steps of num_heads, with feed_forward_dim in proportion; then feed_forward_dim
+#                       alone, or state_dim where there is none
+#     Transformers      heads of the same width, so embedding_dim in steps of it, with feed_forward_dim in proportion;
+#                       then feed_forward_dim alone, since these steps are coarse
+#
+# The number of parameters increases with each of these widths, so it can be searched by narrowing an interval.
+
+
+@contextlib.contextmanager
+def shapes_only() -> Iterator[None]:
+    """Build models in a `with` block whose weights have shapes, which is enough to count them, and no values."""
+    clear_session(free_memory=False)
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        clear_session(free_memory=False)  # Keras would draw the values at the end of its next scope
+
+
+def match_parameter_count(model_config: Any, vocabulary_size: int, target: int) -> Any:
+    """Return the model config at the width whose number of parameters is closest to a target.
+
+    Args:
+        model_config: Dataclass of a language model.
+        vocabulary_size: V.
+        target: Number of parameters.
+    """
+
+    def closest(make, start):
+        return _closest(make, lambda candidate: _count_parameters(candidate, vocabulary_size), target, start)
+
+    if hasattr(model_config, "num_heads") and not hasattr(model_config, "context_length"):
+        heads, other = (
+            model_config.num_heads,
+            "feed_forward_dim" if hasattr(model_config, "feed_forward_dim") else "state_dim",
+        )
+        start = -(-model_config.embedding_dim // heads)
+        model_config = closest(lambda n: scale_width(model_config, "embedding_dim", n * heads), start)
+        return closest(lambda n: dataclasses.replace(model_config, **{other: n}), getattr(model_config, other))
+    if not hasattr(model_config, "num_heads"):
+        recurrent = hasattr(model_config, "units") and not hasattr(model_config, "feed_forward_dim")
+        width = "units" if recurrent else "embedding_dim"
+        return closest(lambda n: scale_width(model_config, width, n), getattr(model_config, width))
+    model_config = closest(lambda n: with_heads(model_config, n), model_config.num_heads)
+    return closest(lambda n: dataclasses.replace(model_config, feed_forward_dim=n), model_config.feed_forward_dim)
+
+
+def scale_width(model_config: Any, name: str, value: int) -> Any:
+    """Return the model config with another width; with `embedding_dim`, the other widths change in proportion.
+
+    Args:
+        model_config: Dataclass of a language model.
+        name: Name of the width.
+        value: Its new value.
+    """
+    proportional = ("units", "feed_forward_dim") if name == "embedding_dim" else ()
+    ratio = value / getattr(model_config, name)
+    others = {n: max(1, round(getattr(model_config, n) * ratio)) for n in proportional if hasattr(model_config, n)}
+    return dataclasses.replace(model_config, **{name: value}, **others)
+
+
+def with_heads(model_config: Any, num_heads: int) -> Any:
+    """Return the model config with another number of heads of the same width, and key-value heads in proportion.
+
+    Args:
+        model_config: Dataclass of a Transformer.
+        num_heads: H.
+    """
+    embedding_dim = model_config.embedding_dim // model_config.num_heads * num_heads
+    scaled = scale_width(model_config, "embedding_dim", embedding_dim)
+    if hasattr(model_config, "num_key_value_heads"):
+        limit = num_heads * model_config.num_key_value_heads / model_config.num_heads
+        kv_heads = max(n for n in range(1, num_heads + 1) if num_heads % n == 0 and n <= max(1, limit))
+        return dataclasses.replace(scaled, num_heads=num_heads, num_key_value_heads=kv_heads)
+    return dataclasses.replace(scaled, num_heads=num_heads)
+
+
+def _count_parameters(model_config, vocabulary_size):
+    with shapes_only():
+        return model_config.build_model(vocabulary_size).count_params()
+
+
+def _closest(make, count, target, start):
+    """Return make(n) for the n >= 1 whose count is closest to the target, searching from `start`.
+
+    The interval around the target is split where the target would be if the count grew with the square of n, which is
+    nearly the case.
+    """
+    counts = {0: 0, start: count(make(start))}
+    high = start
+    while counts[high] < target:
+        high *= 2
+        counts[high] = count(make(high))
+    low = max(n for n in counts if counts[n] < target)
+    while high - low > 1:
+        fraction = (math.sqrt(target) - math.sqrt(counts[low])) / (math.sqrt(counts[high]) - math.sqrt(counts[low]))
+        middle = min(max(round(low + fraction * (high - low)), low + 1), high - 1)
+        counts[middle] = count(make(middle))
+        low, high = (middle, high) if counts[middle] < target else (low, middle)
+    return make(min((n for n in (low, high) if n), key=lambda n: abs(counts[n] - target)))

@@ -1,0 +1,122 @@
+"""Count the floating-point operations of a model from its built layers.
+
+    forward    2 x size of every matrix that a position is multiplied with     a multiplication and an addition each
+               + attention  2 T H (K + K')        scores and values over all T, masked ones included
+               + convolution  2 K D
+               + scans  2 for each element of a linear state; Mamba: 6 E N (decay, input, state, output)
+               + matrix states  5 for each element (decay, 2 to write, 2 to read); the delta rule: 9 (2 to read, 2 to
+                 write what is replaced)
+    training   3 x forward                         the gradients of weights and inputs cost a forward pass each
+
+(Kaplan et al., 2020, arXiv:2001.08361, section 2.1.) An embedding lookup costs nothing; a tied embedding counts as the
+output matrix. Costs linear in the width are left out: biases, norms, activations, softmax, rotations, residual sums.
+"""
+
+import math
+
+import keras
+
+from keras_seq.layers import (
+    MLSTM,
+    RGLRU,
+    SLSTM,
+    CausalDepthwiseConv1D,
+    GatedDeltaNet,
+    GatedLinearAttention,
+    LearnedPositions,
+    Mamba2,
+    MinGRU,
+    MinLSTM,
+    RWKV7TimeMix,
+    SelectiveStateSpace,
+)
+from keras_seq.layers.attention.self_attention import MultiHeadAttentionBase
+from keras_seq.layers.dense import BlockDiagonalDense
+from keras_seq.layers.introspection import iter_layers
+from keras_seq.layers.recurrent.rnn import RecurrentBase
+from keras_seq.models.language_model import LanguageModel
+
+TRAIN_MULTIPLIER = 3  # times the forward pass
+NO_MATMUL_LAYERS = (keras.layers.Embedding, LearnedPositions)
+
+
+def flops_per_token(model, length: int, training: bool = False) -> int:
+    """Count the floating-point operations for one position of a window.
+
+    Args:
+        model: A built `LanguageModel`.
+        length: T, the positions of a window, all of which count as attended to.
+        training: Whether to count the backward pass too.
+
+    Returns:
+        The number of operations.
+
+    Raises:
+        ValueError: A layer has a matrix and is not one of keras_seq's or Keras's `Dense` or `Embedding`.
+    """
+    forward = sum(_layer_flops(layer, length) for layer in iter_layers(model, attributes=True))
+    return forward * (TRAIN_MULTIPLIER if training else 1)
+
+
+def _layer_flops(layer, length):
+    """Count the operations of a layer without those of its sublayers."""
+    match layer:
+        case LanguageModel(head=None):
+            return 2 * math.prod(layer.embedding.embeddings.shape)
+        case keras.layers.Dense():
+            return 2 * math.prod(layer.kernel.shape)
+        case RecurrentBase():
+            return 2 * (math.prod(layer.kernel.shape) + math.prod(layer.recurrent_kernel.shape))
+        case MinGRU() | MinLSTM():
+            return 2 * math.prod(layer.kernel.shape) + 2 * layer.units
+        case SelectiveStateSpace():
+            return 6 * math.prod(layer.log_a.shape)
+        case RGLRU():
+            return 2 * layer.decay.shape[0]
+        case SLSTM():
+            return 2 * math.prod(layer.recurrent_kernel.shape)
+        case Mamba2() | GatedLinearAttention():
+            return 5 * _state_size(layer)
+        case MLSTM():
+            return 5 * _state_size(layer) + 2 * math.prod(layer.gates_kernel.shape)
+        case GatedDeltaNet() | RWKV7TimeMix():
+            return 9 * _state_size(layer)
+        case CausalDepthwiseConv1D() | BlockDiagonalDense():
+            return 2 * math.prod(layer.kernel.shape)
+        case MultiHeadAttentionBase():
+            heads = layer.query_dense.units + layer.output_dense.kernel.shape[0]  # H K + H K'
+            return 2 * length * heads
+    matrices = [v.path for v in vars(layer).values() if isinstance(v, keras.Variable) and len(v.shape) > 1]
+    if matrices and not isinstance(layer, NO_MATMUL_LAYERS):
+        raise ValueError(
+            f"{layer.name}: the cost of {', '.join(matrices)} is unknown; expected a layer of keras_seq, or of Keras, "
+            "that has its formula in keras_seq/models/counts.py."
+        )
+    return 0
+
+
+def _state_size(layer):
+    """Return the number of elements of the matrices that a layer with matrix states holds for a row."""
+    parts = keras.tree.flatten(layer.get_initial_state(1))
+    return sum(math.prod(part.shape) for part in parts if len(part.shape) == 4)  # [1, H, K, V]
+
+
+# Count the parameters of a Transformer block by a formula.
+
+
+def count_block_params(dim: int, feed_forward_dim: int, num_attentions: int = 1, use_bias: bool = True) -> int:
+    """Return the number of parameters of a `TransformerBlock` with layer normalization.
+
+    Args:
+        dim: D, the width of the model.
+        feed_forward_dim: F, the width of the feed-forward network's hidden layer.
+        num_attentions: 1, or 2 with cross-attention to a context of width D.
+        use_bias: Whether dense layers and layer normalizations have a bias.
+
+    Returns:
+        The number of parameters.
+    """
+    attention = 4 * (dim * dim + use_bias * dim)  # query, key, value, output
+    feed_forward = 2 * dim * feed_forward_dim + use_bias * (feed_forward_dim + dim)
+    normalization = (1 + use_bias) * dim
+    return num_attentions * attention + feed_forward + (num_attentions + 1) * normalization

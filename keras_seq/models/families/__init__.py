@@ -1,0 +1,1 @@
+"""The configs of the models, a file a family."""

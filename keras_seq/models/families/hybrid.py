@@ -1,0 +1,220 @@
+"""Griffin as published in RecurrentGemma (De et al., 2024, arXiv:2402.19427; Botev et al., 2024, arXiv:2404.07839).
+
+    x = sqrt(D) E[ids]
+    block    x + mixer(norm(x)), then x + feed_forward(norm(x))          mixer: an RG-LRU block or local attention
+    logits = c tanh(norm(x) E^T / c)
+
+The first half of each query and key is rotated by its position. `HybridConfig` is its small relative for comparisons.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import keras
+import ml_dtypes
+
+from keras_seq import checks, layers
+from keras_seq.layers.feed_forward import gelu_tanh
+from keras_seq.models.config import LanguageModelConfig
+from keras_seq.models.families.linear import MixerModelConfig
+from keras_seq.models.registry import register
+
+NORMALIZATION = "zero_centered_rms"
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentGemmaConfig(LanguageModelConfig):
+    """Configure a RecurrentGemma; attention remembers a window, so that there is no limit of positions.
+
+    ```python
+    model = RecurrentGemmaConfig().build_model(vocabulary_size=65)
+    logits = model(ids)  # [B, T] -> [B, T, 65]
+    ```
+
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    model_name: ClassVar[str] = "recurrent_gemma"
+    tie_embeddings = True
+
+    embedding_dim: int = 128
+    """D, the width of the residual stream."""
+    num_layers: int = 3
+    """Number of blocks."""
+    pattern: str = "rra"
+    """Kinds of blocks, repeated over the layers: r is an RG-LRU, a is attention."""
+    num_heads: int = 4
+    """Query heads of attention, and blocks of the matrices of the RG-LRU's gates."""
+    num_key_value_heads: int = 1
+    """Key and value heads of attention, a divisor of num_heads."""
+    feed_forward_dim: int = 384
+    """Width of the hidden layer of each block's gated feed-forward network."""
+    lru_width: int | None = None
+    """Units of each RG-LRU, a multiple of num_heads; by default embedding_dim."""
+    kernel_size: int = 4
+    """Width of the causal convolution before each RG-LRU, in positions."""
+    sliding_window: int = 2048
+    """Attention blocks attend to positions less than this far away."""
+    positions: layers.RotaryPositions = dataclasses.field(
+        default_factory=lambda: layers.RotaryPositions(partial_rotary_factor=0.5)
+    )
+    """Rotations of queries and keys."""
+    attention_bias: bool = False
+    """Whether the projections to queries, keys and values add a bias."""
+    logit_soft_cap: float = 30.0
+    """c, the bound of the logits."""
+    epsilon: float = 1e-6
+    """Added to the mean square by the normalizations."""
+    dropout: float = 0.0
+    """Dropout rate of the attention weights and the output of each sublayer."""
+
+    def __post_init__(self):
+        """Check the fields."""
+        super().__post_init__()
+        checks.pattern("pattern", self.pattern, "ra")
+        checks.positive_integer("sliding_window", self.sliding_window)
+        width = self.embedding_dim if self.lru_width is None else checks.positive_integer("lru_width", self.lru_width)
+        if width % self.num_heads:
+            raise ValueError(f"lru_width={width}; expected a multiple of num_heads={self.num_heads}.")
+        if not isinstance(self.positions, layers.RotaryPositions):
+            raise ValueError(f"positions={self.positions!r}; expected RotaryPositions.")
+        checks.boolean("attention_bias", self.attention_bias)
+        for name in ("logit_soft_cap", "epsilon"):
+            checks.positive_number(name, getattr(self, name))
+        self._recurrent_blocks(0, dtype=None)  # raises for an invalid size
+
+    @property
+    def kinds(self) -> str:
+        """The kind of each layer."""
+        return (self.pattern * self.num_layers)[: self.num_layers]
+
+    def _recurrent_blocks(self, n, dtype):
+        width = self.lru_width or self.embedding_dim
+        mixer = layers.GriffinRecurrentBlock(
+            self.num_heads,
+            head_dim=width // self.num_heads,
+            kernel_size=self.kernel_size,
+            output_initializer="zeros",
+            dtype=dtype,
+            name="hawk",
+        )
+        feed_forward = layers.GatedFeedForward(
+            self.feed_forward_dim,
+            activation=gelu_tanh,
+            output_initializer="zeros",
+            dtype=dtype,
+            name="feed_forward",
+        )
+        return [
+            layers.PreNormResidual([layer], NORMALIZATION, self.dropout, self.epsilon, dtype=dtype, name=f"{name}_{n}")
+            for layer, name in ((mixer, "block"), (feed_forward, "feed_forward"))
+        ]
+
+    def _attention_block(self, n, dtype):
+        return layers.TransformerBlock(
+            num_heads=self.num_heads,
+            feed_forward_dim=self.feed_forward_dim,
+            causal=True,
+            normalization=NORMALIZATION,
+            activation="geglu_tanh",
+            dropout=self.dropout,
+            attention_bias=self.attention_bias,
+            key_dim=self.embedding_dim // self.num_heads,
+            epsilon=self.epsilon,
+            positions=self.positions,
+            num_key_value_heads=self.num_key_value_heads,
+            sliding_window=self.sliding_window,
+            residual_initializer="zeros",
+            dtype=dtype,
+            name=f"block_{n}",
+        )
+
+    def blocks(self, dtype=None) -> list:
+        """Return the layers between embedding and head."""
+        scale = float(ml_dtypes.bfloat16(self.embedding_dim**0.5))  # rounded, as it was in training
+        blocks = [keras.layers.Rescaling(scale, dtype=dtype, name="embedding_scale")]
+        for n, kind in enumerate(self.kinds):
+            blocks += [self._attention_block(n, dtype)] if kind == "a" else self._recurrent_blocks(n, dtype)
+        return [*blocks, layers.ZeroCenteredRMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]
+
+
+# Language models of recurrent and attention blocks in turns, by a pattern: "rra" is Griffin's (arXiv:2402.19427).
+#
+#     block    x + mixer(norm(x)), then x + feed_forward(norm(x))
+#
+#     a    self-attention with rotary positions, over the last sliding_window positions
+#     r    Griffin's recurrent block      d    Gated DeltaNet      g    gated linear attention      m    Mamba-2
+#
+# The recurrence carries what is long past, and attention looks up what is near. RMS normalization; matrices that
+# write to
+# the residual stream start at zero.
+
+
+KINDS = "ardgm"
+
+
+@register("hybrid", tiny={"num_layers": 2, "pattern": "ra"})
+@dataclasses.dataclass(frozen=True)
+class HybridConfig(MixerModelConfig):
+    """Configure a language model of recurrent and attention blocks: 0.80 million parameters, with 65 characters.
+
+    Raises:
+        ValueError: A field is out of its range; in `build_model`, `context_length` is None.
+    """
+
+    feed_forward_activation: ClassVar[str] = "gelu"
+
+    num_layers: int = 3
+    """Number of blocks."""
+    pattern: str = "rra"
+    """Kinds of blocks, repeated over the layers: a is attention, r an RG-LRU, d Gated DeltaNet, g gated linear
+    attention, m Mamba-2."""
+    feed_forward_dim: int = 520
+    """Width of the hidden layer of each feed-forward network."""
+    sliding_window: int | None = None
+    """Attention blocks attend to positions less than this far away; None for all."""
+    context_length: int | None = None
+    """Maximum number of positions, needed to build the model; experiments default to the training window's length."""
+
+    def __post_init__(self):
+        """Check the fields."""
+        checks.pattern("pattern", self.pattern, KINDS)
+        if self.sliding_window is not None:
+            checks.positive_integer("sliding_window", self.sliding_window)
+        super().__post_init__()
+
+    def mixer(self, n: int, dtype=None):
+        """Return the mixer of block n, without that of attention, which is a part of its block."""
+        options = {"num_heads": self.num_heads, "output_initializer": "zeros", "dtype": dtype}
+        match self.pattern[n % len(self.pattern)]:
+            case "r":
+                return layers.GriffinRecurrentBlock(name="hawk", **options)
+            case "d":
+                return layers.GatedDeltaNet(name="gated_deltanet", **options)
+            case "g":
+                return layers.GatedLinearAttention(name="gla", **options)
+            case "m":
+                head_dim = -(-2 * self.embedding_dim // self.num_heads)
+                return layers.Mamba2(head_dim=head_dim, state_dim=64, name="mamba2", **options)
+
+    def block(self, n: int, dtype=None) -> list:
+        """Return the layers of block n: of attention, or a mixer and a feed-forward layer."""
+        if self.pattern[n % len(self.pattern)] != "a":
+            return super().block(n, dtype)
+        attention = layers.TransformerBlock(
+            num_heads=self.num_heads,
+            feed_forward_dim=self.feed_forward_dim,
+            causal=True,
+            normalization="rms",
+            activation="geglu",
+            dropout=self.dropout,
+            use_bias=False,
+            positions=layers.RotaryPositions(),
+            use_qk_norm=True,
+            sliding_window=self.sliding_window,
+            residual_initializer="zeros",
+            dtype=dtype,
+            name=f"block_{n}",
+        )
+        return [attention]

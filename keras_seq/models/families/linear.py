@@ -1,0 +1,314 @@
+"""Language models of layers whose state is a vector or a matrix that decays: Hawk, GLA, Gated DeltaNet and Mamba-2.
+
+    block    x + mixer(norm(x)), then x + feed_forward(norm(x))           Mamba-2: x + mixer(norm(x)) only
+
+    hawk             Griffin's recurrent block, an RG-LRU           De et al., 2024, arXiv:2402.19427
+    gla              gated linear attention                         Yang et al., 2024, arXiv:2312.06635
+    gated_deltanet   a matrix that is corrected by the delta rule   Yang et al., 2025, arXiv:2412.06464
+    mamba2           a matrix with one decay for each head          Dao & Gu, 2024, arXiv:2405.21060
+
+RMS normalization and gated feed-forward layers without bias, as published; the output projections start at zero, so
+that each sublayer starts as the identity.
+"""
+
+import abc
+import dataclasses
+from typing import ClassVar
+
+from keras_seq import checks, layers
+from keras_seq.models.config import LanguageModelConfig
+from keras_seq.models.registry import register
+
+
+@dataclasses.dataclass(frozen=True)
+class MixerModelConfig(LanguageModelConfig):
+    """Hold what the models of blocks with a mixer and, mostly, a feed-forward layer share."""
+
+    feed_forward_activation: ClassVar[str] = "silu"
+    epsilon = 1e-6  # added to the mean square; without annotation, or a field of this name would be a config's first
+
+    embedding_dim: int = 128
+    """D, the width of the residual stream."""
+    num_layers: int = 4
+    """Number of blocks."""
+    num_heads: int = 4
+    """H, the heads of each block's recurrence."""
+    tie_embeddings: bool = False
+    """Whether the output projection is the transposed embedding matrix."""
+    dropout: float = 0.0
+    """Dropout rate of the output of each sublayer."""
+
+    def __post_init__(self):
+        """Check the fields."""
+        super().__post_init__()
+        self.mixer(0)  # raises for an invalid size
+
+    @abc.abstractmethod
+    def mixer(self, n: int, dtype=None):
+        """Return the mixer of block n.
+
+        Args:
+            n: Number of the block, from 0.
+            dtype: A dtype policy or its name, or None.
+        """
+
+    def blocks(self, dtype=None) -> list:
+        """Return the layers between embedding and head."""
+        blocks = [layer for n in range(self.num_layers) for layer in self.block(n, dtype)]
+        return [*blocks, layers.RMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]
+
+    def block(self, n: int, dtype=None) -> list:
+        """Return the layers of block n.
+
+        Args:
+            n: Number of the block, from 0.
+            dtype: A dtype policy or its name, or None.
+        """
+        block = [self._residual(self.mixer(n, dtype), f"block_{n}", dtype)]
+        if self.has_feed_forward(n):
+            block.append(self._residual(self.feed_forward(dtype), f"feed_forward_{n}", dtype))
+        return block
+
+    def has_feed_forward(self, n: int) -> bool:
+        """Return whether block n has a feed-forward layer after its mixer."""
+        return hasattr(self, "feed_forward_dim")
+
+    def feed_forward(self, dtype=None):
+        """Return the feed-forward layer of a block.
+
+        Args:
+            dtype: A dtype policy or its name, or None.
+        """
+        return layers.GatedFeedForward(
+            self.feed_forward_dim,
+            activation=self.feed_forward_activation,
+            use_bias=False,
+            output_initializer="zeros",
+            dtype=dtype,
+            name="feed_forward",
+        )
+
+    def _residual(self, layer, name, dtype):
+        return layers.PreNormResidual([layer], dropout=self.dropout, epsilon=self.epsilon, dtype=dtype, name=name)
+
+
+@register("hawk")
+@dataclasses.dataclass(frozen=True)
+class HawkConfig(MixerModelConfig):
+    """Configure a Hawk language model, Griffin without attention: 0.80 million parameters, with 65 characters.
+
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    feed_forward_activation: ClassVar[str] = "gelu"
+
+    feed_forward_dim: int = 356
+    """Width of the hidden layer of each feed-forward network."""
+    kernel_size: int = 4
+    """Width of each layer's causal convolution, in positions."""
+
+    def mixer(self, n: int, dtype=None):
+        """Return Griffin's recurrent block."""
+        return layers.GriffinRecurrentBlock(
+            self.num_heads, kernel_size=self.kernel_size, output_initializer="zeros", dtype=dtype, name="hawk"
+        )
+
+
+@register("gla")
+@dataclasses.dataclass(frozen=True)
+class GatedLinearAttentionConfig(MixerModelConfig):
+    """Configure a language model of gated linear attention: 0.80 million parameters by default, with 65 characters.
+
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    feed_forward_dim: int = 330
+    """Width of the hidden layer of each feed-forward network."""
+    gate_rank: int = 16
+    """Width between the two matrices of the decays."""
+
+    def mixer(self, n: int, dtype=None):
+        """Return gated linear attention."""
+        return layers.GatedLinearAttention(
+            self.num_heads, gate_rank=self.gate_rank, output_initializer="zeros", dtype=dtype, name="gla"
+        )
+
+
+@register("gated_deltanet")
+@dataclasses.dataclass(frozen=True)
+class GatedDeltaNetConfig(MixerModelConfig):
+    """Configure a Gated DeltaNet language model: 0.80 million parameters by default, with 65 characters.
+
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    num_heads: int = 2
+    """H, the heads of each block's recurrence."""
+    feed_forward_dim: int = 248
+    """Width of the hidden layer of each feed-forward network."""
+    kernel_size: int = 4
+    """Width of each layer's causal convolution, in positions."""
+
+    def mixer(self, n: int, dtype=None):
+        """Return Gated DeltaNet's mixer."""
+        return layers.GatedDeltaNet(
+            self.num_heads, kernel_size=self.kernel_size, output_initializer="zeros", dtype=dtype, name="gated_deltanet"
+        )
+
+
+@register("mamba2")
+@dataclasses.dataclass(frozen=True)
+class Mamba2Config(MixerModelConfig):
+    """Configure a Mamba-2 language model: 0.80 million parameters by default, with 65 characters.
+
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    embedding_dim: int = 136
+    """D, the width of the residual stream."""
+    num_layers: int = 6
+    """Number of blocks."""
+    head_dim: int | None = None
+    """P, the width of a head; by default 2 embedding_dim / num_heads, rounded up."""
+    state_dim: int = 64
+    """N, the rows of each head's state."""
+    num_groups: int = 1
+    """Groups of heads that share what is written to and read from the state, a divisor of num_heads."""
+    kernel_size: int = 4
+    """Width of each layer's causal convolution, in positions."""
+    use_bias: bool = False
+    """Whether the input and output matrices of the layers add a bias."""
+    epsilon: float = 1e-5
+    """Added to the mean square by the normalizations."""
+
+    def mixer(self, n: int, dtype=None):
+        """Return Mamba-2's mixer."""
+        default = -(-2 * self.embedding_dim // self.num_heads)
+        return layers.Mamba2(
+            self.num_heads,
+            head_dim=default if self.head_dim is None else self.head_dim,
+            state_dim=self.state_dim,
+            num_groups=self.num_groups,
+            kernel_size=self.kernel_size,
+            epsilon=self.epsilon,
+            use_bias=self.use_bias,
+            output_initializer="zeros",
+            dtype=dtype,
+            name="mamba2",
+        )
+
+
+# The Mamba language model: selective state-space layers (Gu & Dao, 2023, arXiv:2312.00752).
+#
+#     block    x + selective_state_space(norm(x))
+#
+# RMS normalization; output projections without bias, starting at zero, so that each block starts as the identity.
+
+
+@register("mamba")
+@dataclasses.dataclass(frozen=True)
+class MambaConfig(LanguageModelConfig):
+    """Configure a Mamba language model: 0.80 million parameters by default, with 65 characters.
+
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    embedding_dim: int = 136
+    """D, the width of the residual stream."""
+    num_layers: int = 6
+    """Number of state-space layers."""
+    state_dim: int = 16
+    """N, the size of each inner feature's state."""
+    expand: int = 2
+    """Ratio of the inner width of a state-space layer to D."""
+    kernel_size: int = 4
+    """Width of each layer's causal convolution, in positions."""
+    dt_rank: int | None = None
+    """Width between the two matrices of the time step; by default embedding_dim / 16, rounded up."""
+    use_bias: bool = False
+    """Whether the input and output matrices of the layers add a bias."""
+    epsilon: float = 1e-6
+    """Added to the mean square by the normalizations."""
+    tie_embeddings: bool = False
+    """Whether the output projection is the transposed embedding matrix."""
+    dropout: float = 0.0
+    """Dropout rate of each layer's output."""
+
+    def __post_init__(self):
+        """Check the fields."""
+        super().__post_init__()
+        checks.boolean("use_bias", self.use_bias)
+        checks.positive_number("epsilon", self.epsilon)
+        self._layer(dtype=None)  # raises for an invalid size
+
+    def _layer(self, dtype):
+        return layers.SelectiveStateSpace(
+            state_dim=self.state_dim,
+            expand=self.expand,
+            kernel_size=self.kernel_size,
+            dt_rank=self.dt_rank,
+            use_bias=self.use_bias,
+            output_initializer="zeros",
+            dtype=dtype,
+            name="mamba",
+        )
+
+    def blocks(self, dtype=None) -> list:
+        """Return the layers between embedding and head."""
+        blocks = [
+            layers.PreNormResidual(
+                [self._layer(dtype)], dropout=self.dropout, epsilon=self.epsilon, dtype=dtype, name=f"block_{n}"
+            )
+            for n in range(self.num_layers)
+        ]
+        return [*blocks, layers.RMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]
+
+
+# The RWKV-7 language model (Peng et al., 2025, "RWKV-7 Goose", arXiv:2503.14456).
+#
+#     x = norm(embedding);  for each block:  x + time_mix(norm(x)), then x + channel_mix(norm(x))
+#
+# Layer normalization; matrices without bias; the output projections start at zero, as published.
+
+
+@register("rwkv7")
+@dataclasses.dataclass(frozen=True)
+class RWKV7Config(MixerModelConfig):
+    """Configure an RWKV-7 language model: 0.80 million parameters by default, with 65 characters.
+
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    feed_forward_dim: int = 424
+    """Width of the hidden layer of channel mixing."""
+    rank: int = 16
+    """Width between the two matrices of decays, learning rates, gates (twice as wide) and value residuals."""
+
+    def __post_init__(self):
+        """Check the fields."""
+        checks.positive_integer("rank", self.rank)
+        super().__post_init__()
+
+    def mixer(self, n: int, dtype=None):
+        """Return the time mixing of a block."""
+        return layers.RWKV7TimeMix(self.num_heads, rank=self.rank, value_residual=n > 0, dtype=dtype)
+
+    def blocks(self, dtype=None) -> list:
+        """Return the layers between embedding and head: one stack of blocks."""
+        blocks = layers.RWKV7Blocks(
+            self.num_layers,
+            self.num_heads,
+            self.feed_forward_dim,
+            rank=self.rank,
+            dropout=self.dropout,
+            residual_initializer="zeros",
+            dtype=dtype,
+            name="blocks",
+        )
+        return [blocks, layers.RMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]

@@ -1,0 +1,281 @@
+"""Check token ids: type, shape and range.
+
+Types and shapes are always checked, values only where they are known, outside of compiled code. Inside, where nothing
+can be raised, the embedding of an invalid id is NaN, which propagates to the outputs.
+"""
+
+import functools
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_seq import checks
+from keras_seq.models.quantization import Quantizable
+from keras_seq.ops import replicas, tensor_checks
+
+REMEDY = " [B, T], the ids that tokenizer.encode gives; a keras.Input of them needs dtype='int32'"
+
+
+def as_ids(name: str, ids):
+    """Return ids `[B, T]` as a Keras model takes them, a list converted to an array.
+
+    Args:
+        name: Name of the ids in error messages.
+        ids: A tensor, an array, or a list of lists.
+
+    Returns:
+        A tensor or an array.
+
+    Raises:
+        ValueError: `ids` is ragged, not integers `[B, T]`, or has no position.
+    """
+    if isinstance(ids, list | tuple):
+        try:
+            ids = np.asarray(ids)
+        except ValueError:
+            raise ValueError(f"{name} has rows of different lengths; expected integers [B, T]: pad them.") from None
+    if not hasattr(ids, "shape") or not hasattr(ids, "dtype"):
+        raise ValueError(f"{name}={ids!r}; expected integers{REMEDY}.")
+    if hasattr(ids, "row_splits"):
+        raise ValueError(f"{name} is ragged; expected integers [B, T]: pad them, as to_tensor() does.")
+    ids = replicas.whole_numbers(ids)
+    _check_type(name, ids)
+    if len(ids.shape) != 2:
+        raise ValueError(f"{name} has shape {tuple(ids.shape)}; expected [B, T].")
+    if ids.shape[1] == 0:
+        raise ValueError(f"{name} has shape {tuple(ids.shape)}; expected at least one position.")
+    return ids
+
+
+def _check_type(name, ids):
+    dtype = tensor_checks.dtype_of(ids)
+    if "int" not in dtype:
+        dtype = "string" if dtype.startswith(("str", "object", "bytes")) else dtype
+        raise ValueError(f"{name} has the dtype {dtype}; expected integers{REMEDY}.")
+
+
+def embed(embedding, ids, vocabulary_size: int | None):
+    """Look up the embeddings of ids, NaN for invalid ids.
+
+    Args:
+        embedding: An embedding layer.
+        ids: Integers `[B, T]`.
+        vocabulary_size: V; None disables the check.
+
+    Returns:
+        Vectors `[B, T, D]`.
+    """
+    if vocabulary_size is None:
+        return embedding(ids)
+    valid = _is_valid(ids, vocabulary_size)
+    # Not replaced by 0, which may be padding: the position must not be masked.
+    x = embedding(ops.where(valid, ids, vocabulary_size - 1))
+    if getattr(embedding, "mask_zero", False):  # a layer propagates the mask
+        return InvalidIdsToNaN(vocabulary_size, name="invalid_ids_to_nan")(x, ids)
+    return ops.where(ops.expand_dims(valid, -1), x, float("nan"))
+
+
+def _is_valid(ids, vocabulary_size):
+    return ops.logical_and(ids >= 0, ids < vocabulary_size)
+
+
+def validate_token_ids(name: str, ids, vocabulary_size: int | None, context_length: int | None = None):
+    """Check the range of ids and the number of positions, and return the ids as int32.
+
+    Args:
+        name: Name of the ids in error messages.
+        ids: Integers `[B, T]`; 0 is padding if there is a context length.
+        vocabulary_size: V; None disables the check of the range.
+        context_length: Maximum number of positions, padding not counted; None for no limit.
+
+    Returns:
+        int32 `[B, T]`.
+
+    Raises:
+        ValueError: The ids are not integers, an id is not below V, or a row is too long, where that is known.
+    """
+    _check_type(name, ids)
+    if vocabulary_size is not None:
+        tensor_checks.ids_below(name, ids, vocabulary_size)
+    if context_length is not None and (ids.shape[1] is None or ids.shape[1] > context_length):
+        values = tensor_checks.static_value(ids)
+        longest = 0 if values is None else (values != 0).sum(axis=1).max(initial=0)
+        if longest > context_length:
+            raise ValueError(
+                f"{name} holds {longest} ids in a row, without padding; expected at most "
+                f"context_length={context_length}."
+            )
+    return tensor_checks.integers(name, ids)
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class TokenIdCheck(keras.layers.Layer):
+    """Check token ids with `validate_token_ids`, as the first layer of a functional model.
+
+    Args:
+        vocabulary_size: V.
+        context_length: Maximum number of positions, padding not counted; None for no limit.
+
+    Call arguments:
+        ids: Integers `[B, T]`, returned as int32.
+
+    Raises:
+        ValueError: An argument is out of its range. In a call outside of compiled code: an id is not below V, or a row
+            is longer than `context_length`.
+    """
+
+    def __init__(self, vocabulary_size: int, context_length: int | None = None, **kwargs):
+        super().__init__(**kwargs)
+        self.vocabulary_size = checks.positive_integer("vocabulary_size", vocabulary_size)
+        self.context_length = (
+            None if context_length is None else checks.positive_integer("context_length", context_length)
+        )
+
+    def call(self, ids):
+        """Apply the layer; the class docstring describes the call arguments."""
+        return validate_token_ids("token_ids", ids, self.vocabulary_size, self.context_length)
+
+    def compute_output_spec(self, ids):
+        """Return the shape and dtype of the output without computing it."""
+        return keras.KerasTensor(ids.shape, dtype="int32")
+
+    def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
+        return {**super().get_config(), "vocabulary_size": self.vocabulary_size, "context_length": self.context_length}
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class InvalidIdsToNaN(keras.layers.Layer):
+    """Replace the embeddings of invalid ids by NaN, after an embedding with `mask_zero=True`.
+
+    Masking: the output has the Keras mask of the embedding, false at id 0. It is made again from the ids, because
+    Keras's `ReversibleEmbedding` loses it in 8 and 4 bits.
+
+    Args:
+        vocabulary_size: V; ids from 0 to V - 1 are valid.
+
+    Call arguments:
+        x: Embeddings `[B, T, D]`.
+        ids: Integers `[B, T]`.
+
+    Raises:
+        ValueError: `vocabulary_size` is not a positive integer.
+    """
+
+    def __init__(self, vocabulary_size: int, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.autocast = False  # the embeddings keep their precision
+        self.vocabulary_size = checks.positive_integer("vocabulary_size", vocabulary_size)
+
+    def call(self, x, ids):
+        """Apply the layer; the class docstring describes the call arguments."""
+        valid = ops.expand_dims(_is_valid(ids, self.vocabulary_size), -1)
+        return _mask_setter()(ids, ops.where(valid, x, float("nan")))
+
+    def compute_output_spec(self, x, ids):
+        """Return the shape and dtype of the output without computing it."""
+        return keras.KerasTensor(x.shape, dtype=x.dtype)
+
+    def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
+        return {**super().get_config(), "vocabulary_size": self.vocabulary_size}
+
+
+@functools.cache
+def _mask_setter():
+    return _MaskSetter(name="mask_setter", autocast=False)
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class _MaskSetter(keras.layers.Layer):
+    """Give a tensor the mask of ids: Keras computes masks from the first argument of a layer's call."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, ids, x):
+        return x
+
+    def compute_mask(self, ids, previous_mask):
+        return ops.not_equal(ids, 0)
+
+
+# Refuse `class_weight` for targets `[B, T]`: Keras takes their rows for one-hot vectors, without an error.
+#
+# weight of a row = class_weight[argmax over the T positions], the weight of a position
+
+
+class TokenTargets:
+    """Part of a Keras model whose targets are ids `[B, T]`; to be listed before `keras.Model`."""
+
+    def fit(self, *args, class_weight=None, **kwargs):
+        """Train the model, as `keras.Model.fit`.
+
+        Args:
+            *args: Arguments of `keras.Model.fit`.
+            class_weight: None; as in Keras where a functional model gives no sequence.
+            **kwargs: Further arguments of `keras.Model.fit`.
+
+        Raises:
+            ValueError: There is a `class_weight`.
+        """
+        self._refuse(class_weight)
+        return super().fit(*args, class_weight=class_weight, **kwargs)
+
+    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
+        """Train the model on one batch, as `keras.Model.train_on_batch`.
+
+        Args:
+            x: Ids `[B, T]`, or what the model takes.
+            y: Target ids `[B, T]`.
+            sample_weight: `[B]` or `[B, T]`, or None.
+            class_weight: None; as in Keras where a functional model gives no sequence.
+            return_dict: Whether to return a dict instead of a list.
+
+        Raises:
+            ValueError: There is a `class_weight`.
+        """
+        self._refuse(class_weight)
+        return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
+
+    def _refuse(self, class_weight):
+        outputs = getattr(self, "outputs", None) or []  # of a functional model; a head may have targets [B]
+        has_token_targets = not outputs or any(len(y.shape) == 3 for y in outputs)
+        if class_weight is not None and has_token_targets:
+            raise ValueError(
+                f"class_weight={class_weight!r}; expected None: Keras takes targets [B, T] for one-hot rows. Pass "
+                "sample_weight [B, T], such as weights[targets]."
+            )
+
+
+# Functional models of token ids. They refuse floats, which a `keras.Input` of int32 would truncate silently.
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class TokenIdModel(Quantizable, TokenTargets, keras.Model):
+    """Check that the inputs of a functional model are integers `[B, T]`.
+
+    Raises:
+        ValueError: In a call, an input is not integers `[B, T]`.
+    """
+
+    def __call__(self, inputs=None, *args, **kwargs):
+        """Apply the model to ids `[B, T]`, or to a dict of them."""
+        if isinstance(inputs, dict):
+            inputs = {name: as_ids(name, ids) for name, ids in inputs.items()}
+        else:
+            inputs = as_ids("ids", inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Create the model and its layers from a config."""
+        config = dict(config)
+        quantization = config.pop("quantization", None)
+        model = super().from_config(config, custom_objects=custom_objects)
+        model.quantization = quantization
+        model.build_quantized()
+        return model
