@@ -1,12 +1,11 @@
 """List all experiments and tools, or run one: `python -m experiments NAME ...` is `python -m experiments.NAME ...`."""
 
-import importlib
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 
-from experiments.frame.catalog import docstrings, suggestion, summary
+from experiments.frame.catalog import docstrings, load_main, suggestion, summary
 
 INDENT = 21
 
@@ -34,7 +33,7 @@ def main(arguments: Sequence[str]):
     if not arguments or arguments[0] in ("-h", "--help"):
         print(listing())
     elif (name := arguments[0].removeprefix("experiments.")) in docstrings():
-        importlib.import_module(f"experiments.{name}.__main__").main(arguments[1:])
+        load_main(name)(arguments[1:])
     else:
         expected = f"the name of an experiment{suggestion(name, docstrings())} (python -m experiments lists them)"
         print(f"experiments: {name}: expected {expected}.", file=sys.stderr)

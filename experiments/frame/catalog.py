@@ -1,4 +1,4 @@
-"""List all experiments and tools: folders with a `__main__.py`, whose docstring is read without importing anything.
+"""List all experiments and tools: files, and folders with a `__main__.py`, whose docstring is read without an import.
 
 Its first line is the question, or says what the tool does; a line "Time: 7 minutes on 2 cores." says how long it takes;
 that of a tool has a line that begins with "RUN is the folder of a finished run" or, for data, "INPUT is".
@@ -6,17 +6,29 @@ that of a tool has a line that begins with "RUN is the folder of a finished run"
 
 import ast
 import difflib
+import importlib
 import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 PACKAGE = pathlib.Path(__file__).parents[1]
 
 
+def scripts() -> dict[str, pathlib.Path]:
+    """Return what `python -m experiments.NAME` runs, by name: experiments/NAME.py or experiments/NAME/__main__.py."""
+    paths = [*PACKAGE.glob("[!_]*.py"), *PACKAGE.glob("*/__main__.py")]
+    return dict(sorted((path.relative_to(PACKAGE).parts[0].removesuffix(".py"), path) for path in paths))
+
+
+def load_main(name: str) -> Callable:
+    """Import an experiment and return its `main`."""
+    module = f"experiments.{name}"
+    return importlib.import_module(module if scripts()[name].stem == name else f"{module}.__main__").main
+
+
 def docstrings() -> dict[str, str]:
     """Return the docstring of each experiment, by name."""
-    scripts = sorted(PACKAGE.glob("*/__main__.py"))
-    return {path.parent.name: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) for path in scripts}
+    return {name: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) for name, path in scripts().items()}
 
 
 def summary(docstring: str) -> str:

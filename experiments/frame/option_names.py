@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 
-from experiments.frame.catalog import PACKAGE
+from experiments.frame.catalog import PACKAGE, scripts
 
 FIELDS = re.compile(r"\n    (\w+): "), re.compile(r'name="(\w+)"')  # a field, and another name of one
 OPTION = re.compile(r"--([A-Za-z][\w-]*(?:\.[\w-]+)*)(?:=.*)?", re.DOTALL)
@@ -42,12 +42,12 @@ def check_names(module: str, arguments: Sequence[str]) -> None:
     if module in ("experiments", "experiments.__main__"):
         module, arguments = f"experiments.{''.join(arguments[:1])}", arguments[1:]
     name = module.removeprefix("experiments.").removesuffix(".__main__")
-    if not (PACKAGE / name / "__main__.py").exists() or not (options := names(arguments)):
+    if (script := scripts().get(name)) is None or not (options := names(arguments)):
         return
     known = BUILT_IN | _fields(PACKAGE, PACKAGE.parent / "keras_seq")
     for option in options:
         if not all(part in known or part.removeprefix("no_") in known for part in option.split(".")):
-            own = _fields(PACKAGE / name)
+            own = _fields(script if script.stem == name else script.parent)
             suggestion = suggested(option, own) or _nearest(option, own, known)
             print(f"experiments.{name}: {unrecognized(option, suggestion)}.", file=sys.stderr)
             sys.exit(2)
@@ -75,8 +75,9 @@ def names(arguments: Sequence[str]) -> list[str]:
     return [match[1].replace("-", "_") for word in words if (match := OPTION.fullmatch(word))]
 
 
-def _fields(*folders):
-    sources = "".join(path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py"))
+def _fields(*places):
+    files = [file for place in places for file in ([place] if place.is_file() else place.rglob("*.py"))]
+    sources = "".join(path.read_text(encoding="utf-8") for path in files)
     return {name for pattern in FIELDS for name in pattern.findall(sources)}
 
 

@@ -1,13 +1,12 @@
 """All experiments with a command line, their configs, and invalid values for each option by its type."""
 
 import dataclasses
-import importlib
 import pathlib
 import types
 import typing
 from unittest import mock
 
-from experiments.frame.catalog import docstrings
+from experiments.frame.catalog import load_main, scripts
 from experiments.frame.machine import Machine
 
 
@@ -31,7 +30,7 @@ def _config_class(main):
 
 def find_experiments():
     """Return the main and the config class of each experiment, by its name."""
-    mains = {name: importlib.import_module(f"experiments.{name}.__main__").main for name in docstrings()}
+    mains = {name: load_main(name) for name in scripts()}
     return {name: (main, _config_class(main)) for name, main in mains.items()}
 
 

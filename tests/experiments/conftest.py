@@ -12,8 +12,10 @@ import sys
 import types
 
 import filelock
+import matplotlib.pyplot as plt
 import pytest
 
+from experiments.frame import plots
 from tests.experiments.discovery import ROOT, experiments, main_of
 
 # models that differ in kind; test_without_tensorflow.py, which is rare, has all of them in one comparison
@@ -106,6 +108,21 @@ def browse(tmp_path):
 
 
 @pytest.fixture
+def drawn(monkeypatch):
+    """Return the axes of the figure that a function of an experiment draws, which is not written."""
+
+    def drawn(plot, *arguments):
+        with monkeypatch.context() as patched:
+            patched.setattr(plots, "save", lambda figure, path: None)
+            plot(*arguments)
+        axes = plt.gcf().axes
+        plt.close("all")
+        return axes
+
+    return drawn
+
+
+@pytest.fixture
 def fails(capsys):
     """Assert that a script's main exits with status 2 and one sentence on stderr; return the sentence."""
 
@@ -124,9 +141,10 @@ def fails(capsys):
 
 @pytest.fixture
 def refuses(fails, tmp_path):
-    """Assert that a mistake on the command line of an experiment is named and that nothing is left behind."""
+    """Assert that a mistake on the command line is named, by default by its words, and that nothing is left behind."""
 
     def refuses(name, arguments, *named):
+        named = named or (arguments,)
         sentence = fails(main_of(name), *arguments.split(), "--log-dir", tmp_path / "logs")
         assert sentence.startswith(f"experiments.{name}: ")
         assert all(word in sentence for word in named), sentence

@@ -1,18 +1,14 @@
-"""The experiments, found as `python -m experiments` finds them: folders with a `__main__`."""
+"""The experiments, found as `python -m experiments` finds them."""
 
-import importlib
 import pathlib
 
+from experiments.frame.catalog import load_main as main_of
+from experiments.frame.catalog import scripts
+
+__all__ = ["ROOT", "experiments", "main_of"]
 ROOT = pathlib.Path(__file__).parents[2]
-FOLDERS = sorted(path.parent.name for path in (ROOT / "experiments").glob("*/__main__.py"))
-
-
-def main_of(name):
-    """The command line of an experiment or a tool."""
-    return importlib.import_module(f"experiments.{name}.__main__").main
 
 
 def experiments():
     """The names of the experiments that train."""
-    sources = {name: ROOT / "experiments" / name / "__main__.py" for name in FOLDERS}
-    return [name for name, path in sources.items() if "experiment_main(" in path.read_text(encoding="utf-8")]
+    return [name for name, path in scripts().items() if "experiment_main(" in path.read_text(encoding="utf-8")]

@@ -6,9 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from experiments.date_translation import report
-from experiments.date_translation.scores import EXAMPLE_TEXT, DatesTask, Translator, draw_splits
-from experiments.date_translation.settings import SMOKE, DateTranslationConfig
+from experiments import date_translation
+from experiments.date_translation import EXAMPLE_TEXT, SMOKE, DatesTask, DateTranslationConfig, Translator, draw_splits
 from experiments.frame.settings import replaced
 from keras_seq.data.synthetic import dates
 from keras_seq.models import Seq2SeqConfig
@@ -90,25 +89,18 @@ def test_a_text_that_is_no_date_is_refused(refuses, run, text, named):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    "mistake",
     [
-        ("--pairs 10", "--pairs 10: expected at least the --batch-size 64"),
-        ("--training-dates 36000", "--training-dates 36000: expected at most 33525"),
-        ("--validation-pairs 0", "--validation-pairs 0"),
-        ("--num-beams 1", "--num-beams 1"),
-        ("--label-smoothing 1", "--label-smoothing 1.0: expected"),
-        ("--schedule nope", "--schedule"),
-        ("--train.warmup-steps 0", "--train.warmup-steps 0"),
-        ("--train.learning-rate 0", "learning_rate=0"),
-        ("--model.num-heads 0", "num_heads=0"),
-        ("--model.num-heads 3", "num_heads=3"),
-        ("--text 3.9.1994", "--run and --text go together"),
-        ("--run nowhere", "--run and --text go together"),
-        ("--run nowhere --text 3.9.1994", "nowhere"),
+        "--pairs 10 | --pairs 10: expected at least the --batch-size 64",
+        *("--training-dates 36000 | --training-dates 36000: expected at most 33525", "--validation-pairs 0"),
+        *("--num-beams 1", "--label-smoothing 1 | --label-smoothing 1.0: expected", "--schedule nope | --schedule"),
+        *("--train.warmup-steps 0", "--train.learning-rate 0 | learning_rate=0", "--model.num-heads 0 | num_heads=0"),
+        *("--model.num-heads 3 | num_heads=3", "--text 3.9.1994 | --run and --text go together"),
+        *("--run nowhere | --run and --text go together", "--run nowhere --text 3.9.1994 | nowhere"),
     ],
 )
-def test_a_mistake_is_named(refuses, arguments, named):
-    refuses("date_translation", arguments, named)
+def test_a_mistake_is_named(refuses, mistake):
+    refuses("date_translation", *mistake.split(" | "))
 
 
 def test_no_date_is_in_two_sets_and_no_held_out_format_in_training():
@@ -149,9 +141,9 @@ def test_exact_matches_are_counted_for_each_search(model):
 def test_formats_count_by_their_texts():
     group = {"greedy": 0.75, "beam": 1.0, "examples": 4, "trained": True}
     groups = [group, {**group, "greedy": 0.0, "examples": 12}, {**group, "trained": False}]
-    assert report.exact_match(groups, "greedy", trained=True) == (3 / 16, 16)
-    assert report.exact_match(groups, "greedy", trained=False) == (0.75, 4)
-    verdict = report.verdict({"groups": groups, "num_beams": 4})
+    assert date_translation.exact_match(groups, "greedy", trained=True) == (3 / 16, 16)
+    assert date_translation.exact_match(groups, "greedy", trained=False) == (0.75, 4)
+    verdict = date_translation.verdict({"groups": groups, "num_beams": 4})
     assert "of 16 in formats trained on" in verdict
     assert "4 beams change that by +81.2 and +25.0 percentage points" in verdict
 
@@ -163,5 +155,5 @@ def test_attention_has_a_row_for_every_generated_character_and_a_column_for_ever
 
 
 def test_the_entropy_of_smoothed_targets():
-    assert report.smoothed_entropy(0.0, 10) == 0
-    assert report.smoothed_entropy(0.1, 2) == pytest.approx(-(0.95 * np.log(0.95) + 0.05 * np.log(0.05)))
+    assert date_translation.smoothed_entropy(0.0, 10) == 0
+    assert date_translation.smoothed_entropy(0.1, 2) == pytest.approx(-(0.95 * np.log(0.95) + 0.05 * np.log(0.05)))

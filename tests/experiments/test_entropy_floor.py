@@ -2,15 +2,20 @@ import dataclasses
 import json
 
 import keras
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from keras import ops
 
-from experiments.entropy_floor import plots, report
-from experiments.entropy_floor.__main__ import main
-from experiments.entropy_floor.scores import best_ngram_order, draw_corpus, excess_loss, ngram_scores
-from experiments.entropy_floor.settings import SOURCES, EntropyFloorConfig
+from experiments import entropy_floor
+from experiments.entropy_floor import (
+    SOURCES,
+    EntropyFloorConfig,
+    best_ngram_order,
+    draw_corpus,
+    excess_loss,
+    main,
+    ngram_scores,
+)
 from experiments.frame.runs import dataclass_from_dict
 from keras_seq.data import SequentialWindows, StatefulWindows
 from keras_seq.models import LANGUAGE_MODELS, BiLSTMConfig, LanguageModel, laws
@@ -47,7 +52,7 @@ def test_models_that_know_less_than_the_source_are_above_it_by_the_relative_entr
         row = score(rows[ids[:-2] * 4 + ids[1:-1], ids[2:]], corpus)
         divergence = chain.stationary @ (chain.transition_probs * np.log(chain.transition_probs / rows)).sum(axis=1)
         assert row["excess_loss"] == pytest.approx(divergence, abs=4 * row["standard_error"])
-        assert not report.is_leak(row)
+        assert not entropy_floor.is_leak(row)
 
 
 def test_chance_alone_is_no_leak(corpus):
@@ -58,7 +63,7 @@ def test_chance_alone_is_no_leak(corpus):
         ids = chain.sample(300, seed)
         rows.append(excess_loss(-np.log(probs[ids[:-2] * 4 + ids[1:-1], ids[2:]]), chain.token_losses(ids)[2:]))
     assert any(row["excess_loss"] < 0 for row in rows)
-    assert not any(map(report.is_leak, rows))
+    assert not any(map(entropy_floor.is_leak, rows))
 
 
 def test_a_chain_that_peeks_is_caught(corpus):
@@ -67,7 +72,7 @@ def test_a_chain_that_peeks_is_caught(corpus):
     joint = probs.reshape(4, 4, 4, 1) * probs.reshape(1, 4, 4, 4)  # a, b, c, d: p(c | a b) p(d | b c)
     peeking = joint / joint.sum(axis=2, keepdims=True)
     row = score(peeking[ids[:-3], ids[1:-2], ids[2:-1], ids[3:]], corpus)
-    (sentence,) = report.leaks([row])
+    (sentence,) = entropy_floor.leaks([row])
     assert sentence.startswith("it on markov is 0.")
     assert "nats per token below the entropy floor" in sentence
 
@@ -84,12 +89,12 @@ def test_a_tagger_that_reads_both_sides_is_caught(corpus):
     tagger.fit(x, y, batch_size=32, epochs=2, verbose=0)
     logits = tagger(corpus.validation[:3_990].reshape(-1, 10) + 1)
     probs = ops.convert_to_numpy(ops.softmax(logits)).reshape(-1, 4)
-    assert report.is_leak(score(probs[np.arange(3_990), corpus.validation[1:3_991]], corpus, first=0))
+    assert entropy_floor.is_leak(score(probs[np.arange(3_990), corpus.validation[1:3_991]], corpus, first=0))
 
 
 def test_n_grams_of_the_chain_s_order_are_close_and_never_below_and_are_chosen_on_the_training_text(corpus):
     row = ngram_scores(corpus, order=3)
-    assert not report.is_leak(row)
+    assert not entropy_floor.is_leak(row)
     assert row["excess_loss"] < 0.03 * corpus.source_losses.mean()
     assert ngram_scores(corpus, order=1)["excess_loss"] > 5 * row["excess_loss"]
     assert best_ngram_order(corpus) == 3
@@ -164,12 +169,9 @@ def a_row(folder, corpus, model, excess_loss, run=True):
     }
 
 
-def test_the_picture_has_the_curves_the_floor_and_the_distance(tmp_path, monkeypatch):
+def test_the_picture_has_the_curves_the_floor_and_the_distance(tmp_path, drawn):
     rows = [a_row(tmp_path, "markov", "4-gram", 0.1, run=False), a_row(tmp_path, "markov", "lstm", 0.3)]
-    monkeypatch.setattr(plots.plots, "save", lambda figure, path: None)
-    plots.plot(tmp_path, rows)
-    losses, excess = plt.gcf().axes
-    plt.close("all")
+    losses, excess = drawn(entropy_floor.plot, tmp_path, rows)
     levels = {float(line.get_ydata()[0]) for line in losses.get_lines() if len(set(line.get_ydata())) == 1}
     assert levels == {1.9, 2.0, 2.1, 2.3}  # entropy rate, floor, n-grams, a constant validation curve
     (curve,) = (line for line in excess.get_lines() if line.get_color() == "C0")
@@ -178,14 +180,14 @@ def test_the_picture_has_the_curves_the_floor_and_the_distance(tmp_path, monkeyp
 
 def test_the_verdict_names_leaks_and_the_closest_with_its_uncertainty(tmp_path):
     rows = [a_row(tmp_path, "markov", "lstm", 0.3), a_row(tmp_path, "markov", "gpt2", 0.02)]
-    said = report.verdict(rows)
+    said = entropy_floor.verdict(rows)
     assert said.startswith("No model is below the entropy floor by more than 4 standard errors.")
     assert "Closest on markov: gpt2, 1.00% ± 0.50% above the floor." in said
     leaking = [*rows, a_row(tmp_path, "markov", "mamba", -0.05)]
-    (sentence,) = report.leaks(leaking)
+    (sentence,) = entropy_floor.leaks(leaking)
     assert sentence.startswith("mamba on markov is 0.0500 nats per token below the entropy floor, by 5 standard errors")
-    assert report.verdict(leaking).startswith(sentence)
-    assert "Closest on markov: gpt2" in report.verdict(leaking)
+    assert entropy_floor.verdict(leaking).startswith(sentence)
+    assert "Closest on markov: gpt2" in entropy_floor.verdict(leaking)
 
 
 class Peek(keras.layers.Layer):
@@ -224,22 +226,13 @@ def test_a_model_that_sees_the_next_id_ends_with_status_1_and_a_sentence(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    "mistake",
     [
-        ("--vocabulary-size 1", "--vocabulary-size 1"),
-        ("--vocabulary-size 27", "--vocabulary-size 27"),
-        ("--order 0", "--order 0"),
-        ("--vocabulary-size 26 --order 6", "vocabulary_size=26 and order=6"),
-        ("--concentration 0", "concentration"),
-        ("--tokens 1", "--tokens 1"),
-        ("--validation-tokens 64", "--validation-tokens 64"),
-        ("--train.validation-characters 64", "--train.validation-characters 64"),
-        ("--width 12", "--width 12"),
-        ("--models", "--models"),
-        ("--models lstm lstm", "--models lstm lstm"),
-        ("--models bilstm", "bilstm"),
-        ("--corpora pydoc", "pydoc"),
+        *("--vocabulary-size 1", "--vocabulary-size 27", "--order 0"),
+        *("--vocabulary-size 26 --order 6 | vocabulary_size=26 and order=6", "--concentration 0 | concentration"),
+        *("--tokens 1", "--validation-tokens 64", "--train.validation-characters 64", "--width 12", "--models"),
+        *("--models lstm lstm", "--models bilstm | bilstm", "--corpora pydoc | pydoc"),
     ],
 )
-def test_a_mistake_is_named(refuses, arguments, named):
-    refuses("entropy_floor", arguments, named)
+def test_a_mistake_is_named(refuses, mistake):
+    refuses("entropy_floor", *mistake.split(" | "))

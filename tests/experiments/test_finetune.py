@@ -7,8 +7,8 @@ import pytest
 from keras import ops
 
 from experiments.export.__main__ import main as export
-from experiments.finetune.__main__ import main as finetune
-from experiments.finetune.findings import by_method, differences, verdict
+from experiments.finetune import by_method, differences, verdict
+from experiments.finetune import main as finetune
 from experiments.generate.__main__ import main as generate
 from keras_seq import pretrained
 from keras_seq.models import LlamaConfig

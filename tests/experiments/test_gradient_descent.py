@@ -2,9 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from experiments.gradient_descent.problem import Problem
-from experiments.gradient_descent.report import suboptimality, verdict
-from experiments.gradient_descent.settings import METHODS
+from experiments.gradient_descent import METHODS, Problem, suboptimality, verdict
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +76,10 @@ def test_the_verdict_names_the_nearest_early_and_late():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    "mistake",
     [
-        ("--num-examples 399", "--num-examples 399"),
-        ("--num-features 0", "--num-features 0"),
-        ("--batch-size 0", "--batch-size 0"),
-        ("--batch-size 15", "--batch-size 15"),
-        ("--epochs 1", "--epochs 1"),
+        *("--num-examples 399", "--num-features 0", "--batch-size 0", "--batch-size 15", "--epochs 1"),
     ],
 )
-def test_a_mistake_is_named(refuses, arguments, named):
-    refuses("gradient_descent", arguments, named)
+def test_a_mistake_is_named(refuses, mistake):
+    refuses("gradient_descent", *mistake.split(" | "))

@@ -19,7 +19,7 @@ Time: seconds.
 
 import sys
 
-from experiments.new.settings import NAME
+NAME = "the new one"
 
 
 def main(arguments=None):
@@ -60,14 +60,17 @@ def test_an_unknown_name_is_one_sentence(capsys, name, nearest):
     assert capsys.readouterr() == ("", expected)
 
 
-def test_a_new_experiment_is_a_folder_and_no_other_edit(tmp_path):
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_new_experiment_is_a_file_or_a_folder_and_no_other_edit(tmp_path, is_folder):
     package = tmp_path / "experiments"
     shutil.copytree(ROOT / "experiments" / "frame", package / "frame")
     for name in ("__init__.py", "__main__.py"):
         shutil.copy(ROOT / "experiments" / name, package)
-    (package / "new").mkdir()
-    (package / "new" / "__main__.py").write_text(NEW)
-    (package / "new" / "settings.py").write_text("NAME = 'the new one'")
+    if is_folder:
+        (package / "new").mkdir()
+        (package / "new" / "__main__.py").write_text(NEW)
+    else:
+        (package / "new.py").write_text(NEW)
 
     def python(*arguments):
         return subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True).stdout

@@ -4,11 +4,17 @@ import json
 import numpy as np
 import pytest
 
-from experiments.masked_lm.__main__ import main
-from experiments.masked_lm.data import MaskedCorpus, encode_masked, segment_pairs
-from experiments.masked_lm.report import verdict
-from experiments.masked_lm.scores import filled, unigram_baseline, validator
-from experiments.masked_lm.settings import MaskedLMConfig
+from experiments.masked_lm import (
+    MaskedCorpus,
+    MaskedLMConfig,
+    encode_masked,
+    filled,
+    main,
+    segment_pairs,
+    unigram_baseline,
+    validator,
+    verdict,
+)
 from keras_seq import models, training
 from keras_seq.tokenizers import SPECIAL_TOKENS
 
@@ -82,8 +88,8 @@ def test_a_text_is_filled_in_by_the_probabilities_of_the_model(data, model):
 
 
 def test_scores_are_of_the_masked_tokens_only_and_the_same_every_time(data, model, monkeypatch):
-    monkeypatch.setattr("experiments.masked_lm.scores.BATCH_SIZE", 3)
-    rows = data.validated[data.validation_text]
+    monkeypatch.setattr("experiments.masked_lm.BATCH_SIZE", 3)
+    rows = data.masked
     assert len(rows.targets) % 3  # the last batch is smaller
     validate = validator(model, data.tokenizer, ["to [MASK]"])
     scalars = validate(rows).scalars
@@ -140,25 +146,18 @@ def test_it_learns_and_the_model_that_is_left_fills_in_what_the_report_says(smok
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    "mistake",
     [
-        ("--text nothing", "expected [MASK]"),
-        (f"--text [MASK]{'.' * 80}", "shorten the text"),
-        ("--run nowhere --text [MASK]", "expected no --run with it"),  # --corpus and --vocabulary-size
-        ("--corpus /nonexistent", "/nonexistent"),
-        ("--vocabulary-size 10", "vocabulary_size"),
-        ("--encoder.context-length 7", "--encoder.context-length 7"),
-        ("--encoder.context-length 100000", "tokens; expected at least"),
-        ("--train.validation-characters 65", "--train.validation-characters"),
-        ("--encoder.num-segments 1", "--encoder.num-segments 1"),
-        ("--encoder.num-heads 3", "num_heads=3"),
-        ("--mask-rate 0", "--mask-rate 0.0"),
-        ("--mask-rate 1e-9", "None of the validation tokens is masked"),
-        ("--tokens 0", "--tokens 0"),
-        ("--batch-size 0", "--batch-size 0"),
-        ("--top-k 0", "--top-k 0"),
+        *("--text nothing | expected [MASK]", f"--text [MASK]{'.' * 80} | shorten the text"),
+        *("--run nowhere --text [MASK] | expected no --run with it", "--corpus /nonexistent | /nonexistent"),
+        *("--vocabulary-size 10 | vocabulary_size", "--encoder.context-length 7"),
+        "--encoder.context-length 100000 | tokens; expected at least",
+        *("--train.validation-characters 65 | --train.validation-characters", "--encoder.num-segments 1"),
+        *("--encoder.num-heads 3 | num_heads=3", "--mask-rate 0 | --mask-rate 0.0"),
+        *("--mask-rate 1e-9 | None of the validation tokens is masked", "--tokens 0", "--batch-size 0", "--top-k 0"),
     ],
 )
-def test_a_mistake_is_named(refuses, tmp_path, arguments, named):
+def test_a_mistake_is_named(refuses, tmp_path, mistake):
     (tmp_path / "text.txt").write_text("to be or not to be that is the question " * 100)
-    refuses("masked_lm", f"--corpus {tmp_path}/text.txt --vocabulary-size 80 {arguments}", named)
+    arguments, *named = mistake.split(" | ")
+    refuses("masked_lm", f"--corpus {tmp_path}/text.txt --vocabulary-size 80 {arguments}", *(named or [arguments]))

@@ -1,4 +1,4 @@
-"""Adding an experiment is adding a folder, and no other edit."""
+"""Adding an experiment is adding a file, and no other edit."""
 
 import json
 import os
@@ -10,13 +10,26 @@ import pytest
 from keras_seq.training import load_language_model
 from tests.experiments.discovery import ROOT
 
-SETTINGS = '''"""Settings of `experiments.hello`."""
+HELLO = '''"""What does a tiny LSTM say?
+
+    python -m experiments.hello
+
+Time: a minute on 2 cores.
+"""
 
 import dataclasses
 
+from experiments.frame.experiment import experiment_main
 from experiments.frame.option_checks import check_options
+from experiments.frame.random_windows import train_on_random_windows
+from experiments.frame.report import Report
 from experiments.frame.settings import CorpusName, LogDir, Resume, Smoke
+from experiments.frame.tables import Table
+from experiments.frame.texts import SplitCorpus
 from keras_seq import training
+from keras_seq.models import LSTMConfig
+
+MODEL = LSTMConfig(embedding_dim=4, units=8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,23 +51,6 @@ class HelloConfig:
 
 
 SMOKE = {"steps": 4, "train": {"warmup_steps": 1, "log_every": 2, "validate_every": 2, "checkpoint_every": 2}}
-'''
-MAIN = '''"""What does a tiny LSTM say?
-
-    python -m experiments.hello
-
-Time: a minute on 2 cores.
-"""
-
-from experiments.frame.experiment import experiment_main
-from experiments.frame.random_windows import train_on_random_windows
-from experiments.frame.report import Report
-from experiments.frame.tables import Table
-from experiments.frame.texts import SplitCorpus
-from experiments.hello.settings import SMOKE, HelloConfig
-from keras_seq.models import LSTMConfig
-
-MODEL = LSTMConfig(embedding_dim=4, units=8)
 
 
 def hello(config, folder):
@@ -79,9 +75,7 @@ def python(tmp_path):
     (tmp_path / "experiments").mkdir()
     for path in (ROOT / "experiments").iterdir():
         (tmp_path / "experiments" / path.name).symlink_to(path)
-    for name, source in (("__init__", ""), ("settings", SETTINGS), ("__main__", MAIN)):
-        (tmp_path / "experiments/hello").mkdir(exist_ok=True)
-        (tmp_path / f"experiments/hello/{name}.py").write_text(source)
+    (tmp_path / "experiments/hello.py").write_text(HELLO)
     (tmp_path / "text.txt").write_text("To be, or not to be, that is the question.\n" * 9)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
     environment = {name: value for name, value in environment.items() if not name.startswith("TF_")}
@@ -96,7 +90,7 @@ def python(tmp_path):
 
 
 @pytest.mark.smoke
-def test_a_new_folder_is_listed_trains_reports_and_resumes(python, tmp_path):
+def test_a_new_file_is_listed_trains_reports_and_resumes(python, tmp_path):
     listed = python("-m", "experiments")
     assert "hello" in listed
     assert "What does a tiny LSTM say?" in listed

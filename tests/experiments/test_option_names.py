@@ -37,8 +37,10 @@ def test_no_option_of_an_experiment_is_refused(name):
     kind = EXPERIMENTS[name][1]
     words = [option for option, _ in options(kind)]
     for field in dataclasses.fields(kind):
-        if field.default_factory is not dataclasses.MISSING and dataclasses.is_dataclass(field.default_factory()):
-            words += [f"{field.name}.{option}" for option, _ in options(type(field.default_factory()))]
+        has_factory = field.default_factory is not dataclasses.MISSING
+        default = field.default_factory() if has_factory else field.default
+        if dataclasses.is_dataclass(default):
+            words += [f"{field.name}.{option}" for option, _ in options(type(default))]
     words += ["help", "help-all", "resume", "jobs", "devices", "mesh", "shard-weights", "from", "train.no-use-ema"]
     spelled = [f"--{word}" for word in words] + [f"--{word.replace('_', '-')}=1" for word in words]
     option_names.check_names(f"experiments.{name}", [*spelled, "-h", "a word", "--", "--frobnicate"])

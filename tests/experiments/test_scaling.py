@@ -3,19 +3,29 @@ import itertools
 import json
 
 import keras
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from experiments import scaling
 from experiments.frame.runs import read_config
 from experiments.frame.texts import SplitCorpus
-from experiments.scaling import report, settings
-from experiments.scaling.cases import plan
-from experiments.scaling.findings import best_trained, group_runs, verdict
-from experiments.scaling.settings import ScalingConfig
+from experiments.scaling import (
+    Fit,
+    Parabola,
+    ScalingConfig,
+    best_trained,
+    fit_parabola,
+    fit_power_law,
+    group_runs,
+    plan,
+    scaling_report,
+    verdict,
+)
 from keras_seq.models.counts import flops_per_token
 
 SIZES = (12_480, 38_184, 96_880, 328_704, 786_096)
+X = np.array(SIZES, "float64")
+MIDDLE = np.exp(np.log(X).mean())
 
 
 def a_row(model, budget, size, loss):
@@ -43,6 +53,79 @@ def cells(table):
     return [dict(zip(table.header, row, strict=True)) for row in table.rows]
 
 
+@pytest.mark.parametrize("asymptote", [0.0, 0.5, 1.4])
+@pytest.mark.parametrize("exponent", [0.05, 0.3, 1.0])
+def test_points_on_a_power_law_give_it_back(asymptote, exponent):
+    losses = asymptote + 3.0 * (X / MIDDLE) ** -exponent
+    law = fit_power_law(X, losses)
+    assert (law.exponent, law.scale) == pytest.approx((exponent, 3.0), rel=1e-3)
+    assert law.asymptote == pytest.approx(asymptote, abs=5e-3)
+    np.testing.assert_allclose(law(X), losses, rtol=1e-6)
+
+
+def test_without_an_asymptote_it_is_a_line_in_logarithms():
+    losses = 2.0 * X**-0.07
+    law = fit_power_law(X, losses, with_asymptote=False)
+    slope, intercept = np.polyfit(np.log(X / MIDDLE), np.log(losses), 1)
+    assert (law.exponent, law.scale, law.asymptote) == pytest.approx((-slope, np.exp(intercept), 0.0), rel=1e-6)
+
+
+@pytest.mark.parametrize("with_asymptote", [True, False])
+def test_no_other_curve_near_it_is_nearer_to_the_points(with_asymptote):
+    rng = np.random.default_rng(0)
+    losses = 1.3 + 0.4 * (X / MIDDLE) ** -0.3 + rng.normal(0, 0.02, 5)
+    law = fit_power_law(X, losses, with_asymptote)
+    minimum = np.square(law(X) - losses).sum()
+    for _ in range(200):
+        asymptote, scale, exponent = np.array([law.asymptote, law.scale, law.exponent]) * (1 + rng.normal(0, 0.02, 3))
+        other = asymptote * with_asymptote + scale * (X / MIDDLE) ** -exponent
+        assert np.square(other - losses).sum() >= minimum - 1e-12
+
+
+def test_noise_moves_the_estimate_by_about_its_error():
+    rng, errors, misses = np.random.default_rng(1), [], []
+    for _ in range(20):
+        losses = 1.3 + 0.3 * (X / MIDDLE) ** -0.5 + rng.normal(0, 0.004, 5)
+        fit = Fit(fit_power_law, X, losses)
+        misses.append(fit.curve.asymptote - 1.3)
+        errors.append(fit.error("asymptote"))
+    assert 0.3 < np.std(misses) / np.median(errors) < 3
+
+
+def test_the_jackknife_of_a_mean_is_the_textbook_error_of_a_mean():
+    values = np.random.default_rng(2).normal(size=12)
+
+    def mean(sizes, losses):
+        return Parabola(losses.mean(), 0.0, 0.0, 1.0)
+
+    assert Fit(mean, np.abs(values), values).error("level") == pytest.approx(values.std(ddof=1) / np.sqrt(12))
+
+
+def test_an_asymptote_is_identified_only_where_the_points_bend():
+    bent = 1.4 + 0.3 * (X / MIDDLE) ** -0.6
+    straight = 1.8 * (X / MIDDLE) ** -0.07
+    noise = np.array([1, -1, 1, -1, 1]) * 0.01
+    for losses, known in ((bent, True), (straight, False), (straight + noise, False), (bent + 10 * noise, False)):
+        assert Fit(fit_power_law, X, losses).has_asymptote is known
+
+
+def test_losses_that_stop_falling_at_once_have_no_exponent():
+    losses = np.array([2.0, 1.5, 1.5, 1.5, 1.5])
+    assert fit_power_law(X, losses).is_at_bound
+
+
+def test_points_on_a_parabola_give_it_back():
+    losses = 1.6 + 0.02 * np.log(X / 60e3) ** 2
+    curve = fit_parabola(X, losses)
+    assert (curve.best_size, curve.curvature, curve(60e3)) == pytest.approx((60e3, 0.02, 1.6))
+    np.testing.assert_allclose(curve(X), losses)
+
+
+def test_a_parabola_that_opens_downwards_or_is_a_line_has_no_lowest_point():
+    for losses in (2 - 0.02 * np.log(X / 60e3) ** 2, 2 - 0.02 * np.log(X)):
+        assert np.isnan(fit_parabola(X, losses).best_size)
+
+
 @pytest.fixture(scope="module")
 def runs():
     return plan(ScalingConfig(), 65)
@@ -58,7 +141,7 @@ def test_the_sizes_of_both_families_agree_and_lie_about_three_times_apart(runs):
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
 def test_a_weight_between_the_ends_counts_and_no_other(family, monkeypatch):
-    monkeypatch.setitem(settings.SIZES, family, settings.SIZES[family][:1])
+    monkeypatch.setitem(scaling.SIZES, family, scaling.SIZES[family][:1])
     for vocabulary_size in (65, 500):
         run, _ = plan(ScalingConfig(families=(family,)), vocabulary_size)
         model = run.model_config.build_model(vocabulary_size)
@@ -91,8 +174,8 @@ def test_narrow_lstms_learn_at_higher_rates_and_transformers_at_one(runs):
     assert {run.train.learning_rate for run in plan(config, 65)} == {0.007}
 
 
-def test_the_table_of_fits_gives_the_curves_back():
-    table = cells(report.fits_table(group_runs(some_rows())))
+def test_the_table_of_fits_gives_the_curves_back(tmp_path):
+    table = cells(scaling_report("my text", tmp_path, some_rows()).details[0])
     lstm, pure_lstm, transformer, pure_transformer, compute, downhill = table
     assert (lstm["model"], lstm["curve"], pure_lstm["curve"]) == ("lstm", "power law", "pure power law")
     assert lstm["L_inf"] == "1.400 ± 0.000"
@@ -105,13 +188,13 @@ def test_the_table_of_fits_gives_the_curves_back():
     assert downhill["best N"] == "not identified"
 
 
-def test_residuals_are_losses_less_the_curve():
+def test_residuals_are_losses_less_the_curve(tmp_path):
     bent = some_rows()
     bent[2]["val_loss"] += 0.05
     groups = group_runs(bent)
     for group in itertools.chain(*groups.values()):
         np.testing.assert_allclose(group.fit.residuals + group.fit.curve(group.sizes), group.losses)
-    for line, row in zip(cells(report.runs_table(groups, "val_loss@64"))[:5], bent[:5], strict=True):
+    for line, row in zip(cells(scaling_report("my text", tmp_path, bent).table)[:5], bent[:5], strict=True):
         assert line["val_loss@64"] == f"{row['val_loss']:.3f}"
         assert float(line["fit"]) + float(line["residual"]) == pytest.approx(float(line["val_loss@64"]), abs=0.0016)
 
@@ -130,17 +213,13 @@ def test_a_group_that_opens_downwards_still_has_a_report(tmp_path):
     for row in odd:
         if row["budget"] == "compute":
             row["val_loss"] = 2 - 0.01 * np.log(row["non_embedding_parameters"] / 6e4) ** 2
-    written = report.scaling_report("my text", tmp_path, odd)
+    written = scaling_report("my text", tmp_path, odd)
     assert [line["best N"] for line in cells(written.details[0])[4:]] == ["not identified"] * 2
 
 
-def test_the_plot_has_every_point_its_curve_and_its_residual(tmp_path, monkeypatch):
-    monkeypatch.setattr(plt, "close", lambda figure: None)
+def test_the_plot_has_every_point_its_curve_and_its_residual(tmp_path, drawn):
     groups = group_runs(some_rows())
-    report.plot(tmp_path, groups)
-    tokens, compute, *residuals = plt.gcf().axes
-    monkeypatch.undo()
-    plt.close("all")
+    tokens, compute, *residuals = drawn(scaling.plot, tmp_path, groups)
     for axes, budget in ((tokens, "tokens"), (compute, "compute")):
         points = {tuple(line.get_ydata()) for line in axes.get_lines() if len(line.get_xdata()) == 5}
         assert points == {tuple(group.losses) for group in groups[budget]}
@@ -150,21 +229,15 @@ def test_the_plot_has_every_point_its_curve_and_its_residual(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    "mistake",
     [
-        ("--corpus /nonexistent", "/nonexistent"),
-        ("--corpus pydoc --sequence-length 100000", "too short"),
-        ("--sequence-length 0", "--sequence-length 0"),
-        ("--tokens 10", "less than a batch"),
-        ("--compute 0", "--compute 0"),
-        ("--compute inf", "--compute inf"),
-        ("--compute 1e6", "less than a batch"),
-        ("--families gpt2", "gpt2"),
-        ("--families lstm lstm", "--families lstm lstm"),
+        *("--corpus /nonexistent | /nonexistent", "--corpus pydoc --sequence-length 100000 | too short"),
+        *("--sequence-length 0", "--tokens 10 | less than a batch", "--compute 0", "--compute inf"),
+        *("--compute 1e6 | less than a batch", "--families gpt2 | gpt2", "--families lstm lstm"),
     ],
 )
-def test_a_mistake_is_named(refuses, arguments, named):
-    refuses("scaling", arguments, named)
+def test_a_mistake_is_named(refuses, mistake):
+    refuses("scaling", *mistake.split(" | "))
 
 
 def test_every_size_is_trained_by_both_budgets(smoke):

@@ -7,10 +7,17 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from experiments import sequence_reversal
 from experiments.frame.settings import replaced
-from experiments.sequence_reversal import report, scores
-from experiments.sequence_reversal.scores import ReversalTask, batch_sums, build_model, means, to_letters
-from experiments.sequence_reversal.settings import SMOKE, SequenceReversalConfig
+from experiments.sequence_reversal import (
+    SMOKE,
+    ReversalTask,
+    SequenceReversalConfig,
+    batch_sums,
+    build_model,
+    means,
+    to_letters,
+)
 from keras_seq.data.synthetic import Reversal
 from keras_seq.interpretability import attention_weights
 from keras_seq.models import LSTMConfig, TransformerConfig, assert_causal
@@ -163,12 +170,12 @@ def test_completion_is_greedy_generation_by_steps(randomize, config):
 def test_the_check_tolerates_two_percent(share, is_passed, words):
     loss, groups = share * math.log(26), [{"trained": True, "examples": 10}]
     row = {"model": "lstm", "entropy": math.log(26), "first_half_loss": loss, "sequence_accuracy": 1, "groups": groups}
-    passed, sentence = report.causality(row)
+    passed, sentence = sequence_reversal.causality(row)
     assert passed is is_passed
     assert words in sentence
     assert f"{loss:.3f}" in sentence
-    assert report.failures([row]) == ([] if passed else [sentence])
-    assert sentence in report.verdict([row])
+    assert sequence_reversal.failures([row]) == ([] if passed else [sentence])
+    assert sentence in sequence_reversal.verdict([row])
 
 
 def test_a_row_is_decoded_to_its_letters():
@@ -178,26 +185,22 @@ def test_a_row_is_decoded_to_its_letters():
 def test_training_validation_and_test_draw_from_seeds_of_their_own():
     seeds = [dataclasses.replace(SETTINGS, seed=seed).reversal.seed for seed in (0, 2**32 - 1)]
     drawn = [
-        seed + part + length for part in (0, scores.VALIDATION, scores.TEST) for seed in seeds for length in (0, 9)
+        seed + part + length
+        for part in (0, sequence_reversal.VALIDATION, sequence_reversal.TEST)
+        for seed in seeds
+        for length in (0, 9)
     ]
     assert drawn == sorted({*drawn})
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    "mistake",
     [
-        ("--models nope", "nope"),
-        ("--models", "--models"),
-        ("--models lstm lstm", "--models lstm lstm"),
-        ("--alphabet-size 1", "--alphabet-size 1"),
-        ("--alphabet-size 53", "--alphabet-size 53"),
-        ("--max-length 0", "--max-length 0"),
-        ("--test-sequences 0", "--test-sequences 0"),
-        ("--transformer.context-length 20", "--transformer.context-length 20"),
-        ("--transformer.num-heads 5", "num_heads=5"),
-        ("--lstm.units 0", "units=0"),
-        ("--train.learning-rate -1", "learning_rate=-1.0"),
+        *("--models nope | nope", "--models", "--models lstm lstm", "--alphabet-size 1", "--alphabet-size 53"),
+        *("--max-length 0", "--test-sequences 0", "--transformer.context-length 20"),
+        *("--transformer.num-heads 5 | num_heads=5", "--lstm.units 0 | units=0"),
+        "--train.learning-rate -1 | learning_rate=-1.0",
     ],
 )
-def test_a_mistake_is_named(refuses, arguments, named):
-    refuses("sequence_reversal", arguments, named)
+def test_a_mistake_is_named(refuses, mistake):
+    refuses("sequence_reversal", *mistake.split(" | "))

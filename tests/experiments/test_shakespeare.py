@@ -2,15 +2,19 @@ import dataclasses
 import json
 
 import keras
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from experiments import shakespeare
 from experiments.frame.settings import replaced
-from experiments.shakespeare import __main__ as shakespeare
-from experiments.shakespeare import findings, report
-from experiments.shakespeare.findings import EVAL_BATCH_SIZE, random_windows_loss
-from experiments.shakespeare.settings import MODELS, NORMUON_LEARNING_RATES, SMOKE, ShakespeareConfig
+from experiments.shakespeare import (
+    EVAL_BATCH_SIZE,
+    MODELS,
+    NORMUON_LEARNING_RATES,
+    SMOKE,
+    ShakespeareConfig,
+    random_windows_loss,
+)
 from keras_seq.evaluation import Evaluator
 from keras_seq.models import LSTMConfig
 from keras_seq.training import TrainConfig
@@ -87,19 +91,19 @@ def test_with_a_dev_split_the_validation_split_is_not_used(monkeypatch, tmp_path
 def test_several_seeds_have_a_mean_and_the_verdict_is_of_the_best_model():
     rows = [a_row("transformer", 0, 1.6), a_row("lstm", 0, 1.43, 1.44), a_row("transformer", 1, 1.62)]
     rows += [a_row("lstm", 1, 1.44, 1.46)]
-    table = report.table(256, rows)
+    table = shakespeare.table(256, rows)
     means = {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows if row[1] == "mean"}
     assert len(table.rows) == len(rows) + len(means)
     assert means["lstm"]["val_loss@256"] == "1.4350 ± 0.0071"
     assert means["lstm"]["members' val_loss"] == "1.4650 ± 0.0071"
     assert means["transformer"]["val_loss, random windows"] == "1.5000 ± 0.0000"
-    verdict = findings.verdict(ShakespeareConfig(), rows)
+    verdict = shakespeare.verdict(ShakespeareConfig(), rows)
     assert verdict.startswith("lstm, an ensemble of 2 with 1.92 M parameters")
     assert "1.4350 ± 0.0071, and on random windows 1.4500 ± 0.0141 (standard deviations" in verdict
     assert "1.4697" in verdict
     dev = dataclasses.replace(ShakespeareConfig(), score_on_dev_split=True)
-    assert "1.4697" not in findings.verdict(dev, rows)
-    assert "one seed; standard error over the windows 0.0020" in findings.verdict(dev, rows[:1])
+    assert "1.4697" not in shakespeare.verdict(dev, rows)
+    assert "one seed; standard error over the windows 0.0020" in shakespeare.verdict(dev, rows[:1])
 
 
 def test_an_ensemble_sums_its_members_and_is_better_than_their_mean(smoke):
@@ -114,27 +118,20 @@ def test_an_ensemble_sums_its_members_and_is_better_than_their_mean(smoke):
     assert row["val_loss"] < row["members_val_loss"]
 
 
-def test_the_plot_has_nano_gpts_loss_only_beside_losses_of_its_text(smoke, monkeypatch):
-    monkeypatch.setattr(report.plots, "save", lambda figure, path: None)
+def test_the_plot_has_nano_gpts_loss_only_beside_losses_of_its_text(smoke, drawn):
     for corpus, lines in (("shakespeare", 1), ("pydoc", 0)):
-        report.plot(smoke.folder, ShakespeareConfig(corpus=corpus), smoke.rows)
-        (axes,) = plt.gcf().axes
+        (axes,) = drawn(shakespeare.plot, smoke.folder, ShakespeareConfig(corpus=corpus), smoke.rows)
         assert sum(line.get_linestyle() == "--" for line in axes.get_lines()) == lines
         star = next(line for line in axes.get_lines() if line.get_marker() == "*")
         assert star.get_ydata()[0] == smoke.rows[0]["val_loss"]
-        plt.close("all")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    "mistake",
     [
-        ("--tokens 0", "--tokens 0"),
-        ("--num-members 0", "--num-members 0"),
-        ("--batch-size -1", "--batch-size -1"),
-        ("--reset-prob 2", "--reset-prob"),
-        ("--models lstm lstm", "--models lstm lstm"),
-        ("--corpus pydoc --context-length 100000", "too short"),
+        *("--tokens 0", "--num-members 0", "--batch-size -1", "--reset-prob 2 | --reset-prob", "--models lstm lstm"),
+        "--corpus pydoc --context-length 100000 | too short",
     ],
 )
-def test_a_mistake_is_named(refuses, arguments, named):
-    refuses("shakespeare", arguments, named)
+def test_a_mistake_is_named(refuses, mistake):
+    refuses("shakespeare", *mistake.split(" | "))

@@ -3,14 +3,23 @@ import math
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.space_restoration.data import SpacingText, encode
-from experiments.space_restoration.models import build_tagger
-from experiments.space_restoration.report import verdict
-from experiments.space_restoration.scores import SpacingTask, correct_words, passage, tag_scores
-from experiments.space_restoration.settings import MODELS, SpaceRestorationConfig
+from experiments.space_restoration import (
+    MODELS,
+    SpaceRestorationConfig,
+    SpacingTask,
+    SpacingText,
+    build_tagger,
+    correct_words,
+    encode,
+    overlapping_window_logits,
+    passage,
+    tag_scores,
+    verdict,
+)
 from keras_seq.data import load_corpus
 from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, strip_spacing
 from keras_seq.tokenizers import CharacterTokenizer
@@ -60,6 +69,21 @@ def test_the_models_are_of_one_size_and_one_of_them_sees_one_side_only(randomize
         assert moved[8:].all(), name
         assert moved[:8].any() is np.bool_(name != "lstm"), name
     assert max(sizes.values()) < 1.1 * min(sizes.values())
+
+
+@pytest.mark.parametrize("length", [4, 7, 16])
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 30, 33])
+def test_a_long_text_is_read_as_a_whole_as_far_as_a_quarter_of_the_length(length, count):
+    """The logits at t are the ids a quarter of the length before and after it."""
+    far = length // 4
+
+    def neighbors(ids):
+        padded = tf.pad(ids, [[0, 0], [far, far]])
+        return tf.stack([padded[:, : -2 * far], padded[:, 2 * far :], ids], -1)
+
+    ids = np.random.default_rng(count).integers(1, 9, count)
+    logits = overlapping_window_logits(neighbors, ids, length, batch_size=3)
+    np.testing.assert_array_equal(logits, neighbors(ids[None])[0])
 
 
 def test_the_ids_of_characters_are_not_that_of_padding():
@@ -132,28 +156,19 @@ def test_the_verdict_orders_the_taggers():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    "mistake",
     [
-        ("--characters 0", "--characters 0"),
-        ("--sequence-length 3", "--sequence-length 3"),
-        ("--models", "--models"),
-        ("--models gpt", "--models"),
-        ("--models lstm lstm", "--models lstm lstm"),
-        ("--sequence-length 200", "--bert.context-length 128"),
-        ("--text abc", "--run and --text"),
-        ("--run nowhere", "--run and --text"),
-        ("--run nowhere --text abc", "nowhere"),
-        ("--corpus {short}", "training split"),
-        ("--corpus /nonexistent", "/nonexistent"),
-        ("--lstm.units 0", "units=0"),
-        ("--bilstm.num-tags 3", "num-tags 3"),
-        ("--encoder.num-heads 5", "num_heads=5"),
+        *("--characters 0", "--sequence-length 3", "--models", "--models gpt | --models", "--models lstm lstm"),
+        *("--sequence-length 200 | --bert.context-length 128", "--text abc | --run and --text"),
+        *("--run nowhere | --run and --text", "--run nowhere --text abc | nowhere"),
+        *("--corpus {short} | training split", "--corpus /nonexistent | /nonexistent", "--lstm.units 0 | units=0"),
+        *("--bilstm.num-tags 3 | num-tags 3", "--encoder.num-heads 5 | num_heads=5"),
     ],
 )
-def test_a_mistake_is_named(refuses, tmp_path, arguments, named):
+def test_a_mistake_is_named(refuses, tmp_path, mistake):
     short = tmp_path / "short"
     short.write_text("a b " * 300, encoding="utf-8")
-    refuses("space_restoration", arguments.format(short=short), named)
+    refuses("space_restoration", *mistake.format(short=short).split(" | "))
 
 
 @pytest.mark.parametrize("experiment", [None, [], {"units": 3}, {"sequence_length": 0}])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from experiments.frame.tables import percent_interval
 from experiments.frame.tasks import run_task
-from experiments.optimizers.settings import OptimizersConfig
+from experiments.optimizers import OptimizersConfig
 from keras_seq import training
 from keras_seq.data import ArrayBatches
 from keras_seq.models import BiLSTMConfig

@@ -2,14 +2,12 @@ import json
 import math
 import re
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from experiments import word_lm
 from experiments.generate import __main__ as generate
-from experiments.word_lm import __main__ as word_lm
-from experiments.word_lm import findings, report
-from experiments.word_lm.settings import SMOKE
+from experiments.word_lm import SMOKE
 from keras_seq.data import load_corpus
 from keras_seq.tokenizers import WordTokenizer
 from keras_seq.training import read_metrics
@@ -100,7 +98,7 @@ def curves(tmp_path):
                 **{"train_tokens": 4000, "train_seconds": 1.0, "train_loss": val_losses[-1] / 2, "sample": "To be"},
             }
         )
-    return tmp_path, [findings.with_curve_findings(tmp_path, row, 2.0) for row in rows]
+    return tmp_path, [word_lm.with_curve_findings(tmp_path, row, 2.0) for row in rows]
 
 
 def test_the_best_of_a_curve_and_its_end(curves):
@@ -124,25 +122,20 @@ def test_curves_are_compared_at_equal_epochs_and_equal_tokens(curves):
         "2,000 tokens": (1.0, 2.0, 1.75, 3.5),
         "4,000 tokens": (1.25, 2.5, 1.0, 2.0),
     }
-    positions = findings.at_equal_positions(*curves)
+    positions = word_lm.at_equal_positions(*curves)
     assert [*positions] == [*losses]
     for name, perplexities in positions.items():
         assert perplexities == pytest.approx(np.exp(losses[name]))
 
 
 def test_the_verdict_names_both_minima_and_both_ends(curves):
-    verdict = findings.verdict(curves[1])
+    verdict = word_lm.verdict(curves[1])
     assert "2.7 on disjoint windows, after 3.0 epochs, and 7.4 on overlapping windows, after 1.0 epochs" in verdict
     assert "after 4,000 tokens it is 12.2 and 7.4" in verdict
 
 
-def test_the_plot_has_the_same_curves_by_tokens_and_by_epochs(curves, monkeypatch):
-    folder, rows = curves
-    monkeypatch.setattr(plt, "close", lambda figure: None)
-    report.plot(folder, rows)
-    by_tokens, by_epochs = plt.gcf().axes
-    monkeypatch.undo()
-    plt.close("all")
+def test_the_plot_has_the_same_curves_by_tokens_and_by_epochs(curves, drawn):
+    by_tokens, by_epochs = drawn(word_lm.plot, *curves)
     lines = zip(by_tokens.get_lines(), by_epochs.get_lines(), [1000] * 2 + [4000] * 2, strict=True)
     for left, right, per_epoch in lines:
         np.testing.assert_allclose(left.get_xdata(), np.multiply(right.get_xdata(), per_epoch))
@@ -152,22 +145,15 @@ def test_the_plot_has_the_same_curves_by_tokens_and_by_epochs(curves, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    "mistake",
     [
-        ("--min-count 0", "--min-count 0"),
-        ("--epochs 0", "--epochs 0"),
-        ("--batch-size 0", "--batch-size 0"),
-        ("--sequence-length 0", "--sequence-length 0"),
-        ("--overlap 1", "--overlap 1"),
-        ("--overlap 5", "--overlap 5"),
-        ("--min-count 1000000", "min_count=1000000"),
-        ("--corpus {short}", "fewer than batch_size=16"),
-        ("--corpus {short} --sequence-length 4 --batch-size 1", "0 of them words"),
-        ("--corpus /nonexistent", "/nonexistent"),
-        ("--lstm.dropout 1", "dropout=1.0"),
-        ("--train.final-lr-fraction 2", "final_lr_fraction=2.0"),
+        *("--min-count 0", "--epochs 0", "--batch-size 0", "--sequence-length 0", "--overlap 1", "--overlap 5"),
+        *("--min-count 1000000 | min_count=1000000", "--corpus {short} | fewer than batch_size=16"),
+        "--corpus {short} --sequence-length 4 --batch-size 1 | 0 of them words",
+        *("--corpus /nonexistent | /nonexistent", "--lstm.dropout 1 | dropout=1.0"),
+        "--train.final-lr-fraction 2 | final_lr_fraction=2.0",
     ],
 )
-def test_a_mistake_is_named(refuses, tmp_path, arguments, named):
+def test_a_mistake_is_named(refuses, tmp_path, mistake):
     (tmp_path / "short").write_text("to be or not to be, " * 20 + "." * 50, encoding="utf-8")
-    refuses("word_lm", arguments.format(short=tmp_path / "short"), named)
+    refuses("word_lm", *mistake.format(short=tmp_path / "short").split(" | "))

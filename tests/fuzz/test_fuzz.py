@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from experiments import word_lm
 from experiments.compare import __main__ as compare
-from experiments.word_lm import __main__ as word_lm
 from keras_seq.data import RandomWindows, ShuffledWindows, StatefulWindows
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordTokenizer
 from tests.fuzz.targets import TARGETS, survives
