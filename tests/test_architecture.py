@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 ORDER = (  # each package may import those that follow it
     *("experiments", "callbacks", "training", "saving", "interpretability"),
     *("evaluation", "generation", "tracking", "pretrained"),
-    *("models", "data", "baselines", "tokenizers", "layers", "ops"),
+    *("models", "data", "baselines", "tokenizers", "layers", "kernels", "ops"),
 )
 EVERYWHERE = {"checks", "files", "random_draws", "bounded_process", "stop_signals"}
 MAY_IMPORT = {package: {*ORDER[n + 1 :], *EVERYWHERE} for n, package in enumerate(ORDER)}

@@ -24,16 +24,11 @@ from keras_seq.ops.dispatch import twins_enabled
 
 
 def compiled(function: Callable, model, jit_compile: bool = False, reduce_retracing: bool = False) -> Callable:
-    """Return a compiled version of a function.
+    """Return a compiled version of a function of nests of tensors, which uses the model and `keras.ops`.
 
-    Args:
-        function: A function of nests of tensors, returning a nest of tensors. It uses the model and `keras.ops`.
-        model: The model whose variables the function reads; none of them is changed.
-        jit_compile: Whether TensorFlow compiles the function by XLA; JAX always does.
-        reduce_retracing: Whether TensorFlow traces the function for any size of an axis once it has seen two.
-
-    Returns:
-        A function of the same arguments, all of them positional, with NumPy arrays in place of tensors if need be.
+    Its arguments are positional, with NumPy arrays in place of tensors if need be. None of the model's variables is
+    changed. TensorFlow compiles it by XLA if `jit_compile`, JAX always; with `reduce_retracing` TensorFlow traces it
+    for any size of an axis once it has seen two.
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -117,15 +112,9 @@ def traced(function: Callable, model) -> Callable[[], Callable]:
     """Have torch record a function's operations once, and replay them in the calls within a compiled one.
 
     Keras's layers take several times as long in Python as the operations of a small step. Other backends have compiled
-    them already.
-
-    Args:
-        function: As for `compiled`; it has no branch that depends on the value of a tensor.
-        model: The model whose variables the function reads.
-
-    Returns:
-        A function without arguments that returns the function for the weights that the model has then. That one is
-        recorded once for each structure, shape and dtype of its arguments, nests of tensors.
+    them already. The function has no branch that depends on the value of a tensor. Returned is a function without
+    arguments. It returns the function for the weights that the model has then, recorded once for each structure, shape
+    and dtype of its arguments.
     """
     return _torch_traced(function, model) if keras.backend.backend() == "torch" else lambda: function
 

@@ -34,11 +34,7 @@ def count() -> int:
 
 
 def sums(tensors: list) -> list:
-    """Return the sum of each tensor over the replicas, in the code of one of them.
-
-    Args:
-        tensors: Tensors, of the same shapes in all replicas.
-    """
+    """Return the sum of each tensor over the replicas, in the code of one of them; shapes are the same in all."""
     context = tf.distribute.get_replica_context()
     if any("CPU" not in device for device in context.strategy.extended.worker_devices):
         return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
@@ -52,10 +48,7 @@ def sums(tensors: list) -> list:
 def update(function: Callable, gradients: list, variables: list) -> None:
     """Call a function on each device, of the sums of the gradients, in the code of a replica.
 
-    Args:
-        function: Function of a list of gradients, None as here, that assigns variables: on each device their copies.
-        gradients: Gradients of this replica, None for a variable without one.
-        variables: Variables that the function assigns, one or more.
+    It assigns the variables, one or more: on each device their copies. A gradient is None for a variable without one.
     """
     indices = [n for n, gradient in enumerate(gradients) if gradient is not None]
     summed = sums([gradients[n] for n in indices]) if indices else []
@@ -72,8 +65,7 @@ def update(function: Callable, gradients: list, variables: list) -> None:
 def whole_numbers(x):
     """Return float64 as integers where a strategy is in use: Keras hands over the mean of the replicas' first batches.
 
-    Args:
-        x: Tensor. A number that is not whole becomes one that no vocabulary has.
+    A number that is not whole becomes one that no vocabulary has.
     """
     if not (in_strategy() and tensor_checks.dtype_of(x) == "float64"):
         return x
@@ -82,18 +74,9 @@ def whole_numbers(x):
 
 @optimized
 def checked_rows(x, batch_size: int, expected: str):
-    """Return x if it has the expected number of rows.
+    """Return `x [B, ...]` if it has `batch_size` rows, or raise a ValueError that says what is expected.
 
-    Args:
-        x: `[B, ...]`.
-        batch_size: The expected B.
-        expected: What is expected and what to do, for the message.
-
-    Returns:
-        x; where a running graph finds another number of rows, NaN, or -1 for integers, which are then no ids.
-
-    Raises:
-        ValueError: x has another number of rows.
+    Where a running graph finds another number, x is NaN, or -1 for integers, which are then no ids.
     """
     if x.shape[0] is None:
         otherwise = -1 if "int" in tensor_checks.dtype_of(x) else float("nan")

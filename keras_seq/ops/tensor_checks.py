@@ -23,13 +23,7 @@ def at_least_float32(dtype) -> str:
 
 
 def where_valid(mask, x, otherwise: float = 0.0):
-    """Return x `[B, T, ...]`, with another number at padding.
-
-    Args:
-        mask: `[B, T]` boolean, or None.
-        x: `[B, T, ...]`.
-        otherwise: The number.
-    """
+    """Return `x [B, T, ...]` with another number where `mask [B, T]` is false; a mask of None changes nothing."""
     if mask is None:
         return x
     for _ in x.shape[2:]:

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.layers import matrix_recurrence as module
+from keras_seq.ops import matrix_recurrence as module
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from tests.layers.conftest import compiled
 

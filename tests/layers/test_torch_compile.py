@@ -55,7 +55,10 @@ def test_a_layer_trains_as_without(name):
 
     def model():
         inputs = [keras.Input(array.shape[1:], batch_size=ROWS) for array in arrays]
-        return keras.Model(inputs, case.make()(inputs[0], **({"context": inputs[1]} if case.context else {})))
+        return keras.Model(
+            inputs if case.context else inputs[0],
+            case.make()(inputs[0], **({"context": inputs[1]} if case.context else {})),
+        )
 
     args = model, arrays, np.zeros(model().output_shape, "float32"), "mse"
     compiled, eager = (losses(*args, jit_compile, not case.dropout) for jit_compile in (True, False))

@@ -187,17 +187,7 @@ def segment_numbers(reset_mask):
 
 
 def count_elements(length, mask=None, start=0, reset_mask=None):
-    """Count the non-padding elements of a document up to each position, its own included.
-
-    Args:
-        length: T.
-        mask: `[B, T]`, true at non-padding elements, or None if there is no padding.
-        start: Number of non-padding elements before, as for `compute_positions`.
-        reset_mask: `[B, T]`, true where a document begins, or None.
-
-    Returns:
-        int32 `[T]`, or `[B, T]` where an argument differs by row.
-    """
+    """Count the non-padding elements of a document up to each position, its own included; arguments as below."""
     if mask is None:
         counted = ops.arange(length, dtype="int32") + 1
     else:
@@ -223,7 +213,7 @@ def compute_positions(length, mask=None, start=0, reset_mask=None):
     Args:
         length: T.
         mask: `[B, T]`, true at non-padding elements, or None if there is no padding.
-        start: Number of non-padding elements before: an int, a scalar tensor or `[B]`.
+        start: An int, a scalar tensor or `[B]`.
         reset_mask: `[B, T]`, true where a document begins and positions begin again at 0, or None.
 
     Returns:
@@ -234,16 +224,10 @@ def compute_positions(length, mask=None, start=0, reset_mask=None):
 
 
 def compute_attention_mask(query_positions, key_positions, causal: bool = False, sliding_window: int | None = None):
-    """Compute which query may attend to which key.
+    """Compute which query may attend to which key: booleans, broadcastable to `[B, T, S]`, or None where each to all.
 
-    Args:
-        query_positions: `[T]` or `[B, T]`.
-        key_positions: `[S]` or `[B, S]`; -1 for a key that must not be attended to.
-        causal: Whether to mask later positions.
-        sliding_window: Attend only to positions less than this far away, the own position included; None for all.
-
-    Returns:
-        Boolean, broadcastable to `[B, T, S]`, or None where everything may attend to everything.
+    Positions are `[T]` and `[S]`, or `[B, T]` and `[B, S]`, -1 for a key that must not be attended to. A sliding window
+    is of positions less than this far away, the own one included.
     """
     keys = ops.expand_dims(key_positions, -2)  # [..., 1, S]
     conditions = []

@@ -16,19 +16,7 @@ TANH_AND_SIGMOID = ops.tanh, ops.sigmoid
 
 
 def gru_cell(x, h, recurrent_kernel, recurrent_bias=None, recurrent_dropout_mask=None, activations=None):
-    """Compute one time step.
-
-    Args:
-        x: `[B, 3 units]`, input part of the pre-activations of update gate, reset gate and candidate.
-        h: `[B, units]`, previous state, float32 or wider.
-        recurrent_kernel: `[units, 3 units]`.
-        recurrent_bias: `[3 units]`; None resets h before the matmul.
-        recurrent_dropout_mask: `[B, units]`, multiplies h before the recurrent matmul, or None.
-        activations: Functions `(activation, recurrent_activation)`; tanh and sigmoid unless given.
-
-    Returns:
-        The next h, `[B, units]`.
-    """
+    """Compute the next h `[B, units]` from `x [B, 3 units]`, the input part; other arguments are those of `gru`."""
     tanh, sigmoid = activations or TANH_AND_SIGMOID
     units = h.shape[-1]
     h_in = ops.cast(h, x.dtype)

@@ -48,16 +48,7 @@ def log_linear_recurrence(log_a, log_b, h):
 
 
 def max_plus_recurrence(a, b, h):
-    """Compute the recurrence with addition for multiplication and the maximum for addition: max(a_t + h_{t-1}, b_t).
-
-    Args:
-        a: `[B, T, ...]`.
-        b: `[B, T, ...]`, of the same shape.
-        h: `[B, ...]`, state before the first position.
-
-    Returns:
-        h at every position, `[B, T, ...]`.
-    """
+    """Compute the recurrence with addition for multiplication and the maximum for addition: max(a_t + h_{t-1}, b_t)."""
 
     def compose(first, second):
         return first[0] + second[0], ops.maximum(second[0] + first[1], second[1])
@@ -70,13 +61,6 @@ def log_add(a, b):
     """Compute log(exp(a) + exp(b)) elementwise.
 
     (`ops.logaddexp` narrows float64 on JAX and torch, and has a wrong gradient where a = b.)
-
-    Args:
-        a: A tensor.
-        b: A tensor of the same shape.
-
-    Returns:
-        A tensor of that shape.
     """
     largest = ops.stop_gradient(ops.maximum(a, b))
     return largest + ops.log(ops.exp(a - largest) + ops.exp(b - largest))

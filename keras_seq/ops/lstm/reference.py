@@ -14,15 +14,9 @@ TANH_AND_SIGMOID = ops.tanh, ops.sigmoid
 
 
 def lstm_cell(z, c, activations=None):
-    """Compute one time step.
+    """Compute (h, c) `[B, units]` of one time step from z `[B, 4 units]` and c, all in float32 or wider.
 
-    Args:
-        z: Pre-activations `[B, 4 units]`, float32 or wider.
-        c: Cell state `[B, units]`, float32 or wider.
-        activations: Functions `(activation, recurrent_activation)`; tanh and sigmoid unless given.
-
-    Returns:
-        `(h, c)`, the output and the new cell state, `[B, units]` each.
+    `activations` are `(activation, recurrent_activation)`, tanh and sigmoid unless given.
     """
     tanh, sigmoid = activations or TANH_AND_SIGMOID
     input_gate, forget_gate, candidate, output_gate = ops.split(z, 4, axis=-1)

@@ -23,7 +23,8 @@ def normalize_rows(x, gamma, beta, epsilon, centered):
     shape, gamma, beta = x.shape[-1:], _like(gamma, x), _like(beta, x)
     if centered:
         return torch.nn.functional.layer_norm(x, shape, gamma, beta, epsilon)
-    if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and torch.is_grad_enabled():
+    is_slow = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    if is_slow and torch.is_grad_enabled() and not torch.compiler.is_dynamo_compiling():
         return _RMSNormalization.apply(x, gamma, epsilon)[0]
     return torch.nn.functional.rms_norm(x, shape, gamma, epsilon)
 

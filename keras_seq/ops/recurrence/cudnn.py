@@ -5,6 +5,8 @@ and scoring are compiled by XLA, which cannot call cuDNN's recurrence on TensorF
 `jax.experimental.rnn`; its GRU is a loop.)
 """
 
+import functools
+
 import keras
 from keras import tree
 
@@ -21,15 +23,17 @@ def trains_in_float32(kind, x, state, kernel, recurrent_kernel, bias, training=N
 @fused_rnn.on("tensorflow", supports=trains_in_float32, device="gpu")
 @fused_rnn.on("jax", supports=trains_in_float32, device="gpu")
 def keras_layer(kind, x, state, kernel, recurrent_kernel, bias, training=None):
-    """Run a Keras layer on the weights, which it does not own: it is made for this call."""
-    layer = LAYERS[kind](state_units(state), return_sequences=True, return_state=True, dtype="float32", seed=0)
-    cell = layer.cell
-    cell.kernel, cell.recurrent_kernel, cell.bias = kernel, recurrent_kernel, bias
-    cell.built = layer.built = True
+    """Run a Keras layer on the weights, which it does not own."""
+    layer = _layer(kind, tree.flatten(state)[0].shape[-1])
+    for name, weight in (("kernel", kernel), ("recurrent_kernel", recurrent_kernel), ("bias", bias)):
+        object.__setattr__(layer.cell, name, weight)  # Keras would track it
     y, *new_state = layer(x, initial_state=tree.flatten(state))
     return y, tree.pack_sequence_as(state, new_state)
 
 
-def state_units(state) -> int:
-    """Return the width of the state."""
-    return tree.flatten(state)[0].shape[-1]
+@functools.cache
+def _layer(kind, units):
+    """Make a layer once: it has a variable, a seed, of which a `tf.function` takes no second one."""
+    layer = LAYERS[kind](units, return_sequences=True, return_state=True, dtype="float32", seed=0)
+    layer.cell.built = layer.built = True
+    return layer

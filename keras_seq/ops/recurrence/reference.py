@@ -80,21 +80,12 @@ def scan(step, state, xs):
 
 @optimized
 def fused_rnn(kind: str, x, state, kernel, recurrent_kernel, bias, training: bool | None = None):
-    """Compute a whole layer without masks, its inputs' projection included, where a backend has that as one operation.
+    """Compute a whole `"lstm"`, or `"gru"` with the reset after the matmul; ask `fused_rnn.twin` first.
 
-    Args:
-        kind: `"lstm"`, or `"gru"`, with the reset after the matmul.
-        x: `[B, T, D]`.
-        state: `(h, c)` of an LSTM, or h `[B, units]`.
-        kernel: `[D, gates units]`.
-        recurrent_kernel: `[units, gates units]`.
-        bias: `[4 units]`, or `[2, 3 units]`.
-        training: Whether the call is one of training.
-
-    Raises:
-        NotImplementedError: This is the reference, which has no such operation: ask `fused_rnn.twin` first.
+    For `x [B, T, D]` and a state `(h, c)` or h, with the layer's three weights, it returns `(y [B, T, units], state)`.
+    The reference is the projection of the inputs and `lstm` or `gru`, so it is not here.
     """
-    raise NotImplementedError(f"{kind} on {keras.backend.backend()}: project the inputs, and call it on these.")
+    raise NotImplementedError(f"no twin of this {kind}; expected fused_rnn.twin(...) to be asked first.")
 
 
 @optimized
