@@ -5,7 +5,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from experiments.frame.catalog import docstrings, load_main, suggestion, summary
+from experiments.common.catalog import docstrings, load_main, suggestion, summary
 
 INDENT = 21
 

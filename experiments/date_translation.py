@@ -28,13 +28,19 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from experiments.frame import plots, task_plots
-from experiments.frame.experiment import experiment_main
-from experiments.frame.option_checks import check_options
-from experiments.frame.report import Report, without_texts
-from experiments.frame.settings import SMOKE_TRAIN, LogDir, Resume, Smoke, check_together, options_of_a_training
-from experiments.frame.tables import Table, percent_interval
-from experiments.frame.tasks import run_task
+from experiments.common import plots
+from experiments.common.command import experiment_main
+from experiments.common.options import (
+    SMOKE_TRAIN,
+    LogDir,
+    Resume,
+    Smoke,
+    check_options,
+    check_together,
+    options_of_a_training,
+)
+from experiments.common.reports import Report, Table, percent_interval, without_texts
+from experiments.common.tasks import run_task
 from keras_seq import training
 from keras_seq.data import ArrayBatches
 from keras_seq.data.synthetic import dates
@@ -171,7 +177,7 @@ class Translator:
 
 
 class DatesTask:
-    """Date translation for one model (`experiments.frame.tasks.Task`)."""
+    """Date translation for one model (`experiments.common.tasks.Task`)."""
 
     def __init__(self, model: EncoderDecoder, settings: DateTranslationConfig):
         self.model, self.translate, self.num_beams = model, Translator(model), settings.num_beams
@@ -240,9 +246,9 @@ def plot(folder: pathlib.Path, row: dict, label_smoothing: float):
     smoothed = {"color": "C0", "alpha": 0.4, "label": f"training, label smoothing {label_smoothing:g}"}
     loss.plot(*plots.curve(folder / row["run"], "loss", "train"), **smoothed)
     loss.axhline(entropy, color="C0", linestyle=":", label=f"entropy of the smoothed targets, {entropy:.2f}")
-    task_plots.curves(loss, folder, [row], {"val_loss": {"marker": "o", "label": "validation, no label smoothing"}})
-    task_plots.curves(match, folder, [row], {"exact_match": {"marker": "o"}})
-    task_plots.accuracy_axis(match)
+    plots.task_curves(loss, folder, [row], {"val_loss": {"marker": "o", "label": "validation, no label smoothing"}})
+    plots.task_curves(match, folder, [row], {"exact_match": {"marker": "o"}})
+    plots.accuracy_axis(match)
     loss.set(ylabel="loss (nats per character)", ylim=(0, None))
     match.set_ylabel("exact match, validation")
     loss.legend()
@@ -251,7 +257,7 @@ def plot(folder: pathlib.Path, row: dict, label_smoothing: float):
         axis.xaxis.set_major_locator(MaxNLocator(5))
     groups, searches = row["groups"], {"greedy": "greedy", f"{row['num_beams']} beams": "beam"}
     series = {name: [group[key] for group in groups] for name, key in searches.items()}
-    task_plots.bars(bars, [group["example"] for group in groups], series, plots.colors(series))
+    plots.bars(bars, [group["example"] for group in groups], series, plots.colors(series))
     for line, group in enumerate(groups):
         if not group["trained"]:
             bars.axhspan(line - 0.5, line + 0.5, color="0.9", zorder=0)

@@ -26,13 +26,21 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from experiments.frame import plots
-from experiments.frame.experiment import experiment_main, run_config, run_once
-from experiments.frame.option_checks import check_options
-from experiments.frame.report import Report, without_texts
-from experiments.frame.settings import BatchSize, LogDir, Resume, Smoke, check_multiple, check_unique, num_steps
-from experiments.frame.tables import Table
-from experiments.frame.texts import validation_note
+from experiments.common import plots
+from experiments.common.command import experiment_main
+from experiments.common.options import (
+    BatchSize,
+    LogDir,
+    Resume,
+    Smoke,
+    check_multiple,
+    check_options,
+    check_unique,
+    num_steps,
+)
+from experiments.common.reports import Report, Table, without_texts
+from experiments.common.runs import run_config, run_once
+from experiments.common.texts import validation_note
 from keras_seq import training
 from keras_seq.baselines import KneserNeyNGrams
 from keras_seq.data import SequentialWindows, StatefulWindows

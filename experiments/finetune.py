@@ -31,14 +31,13 @@ import keras
 import numpy as np
 import tyro
 
-from experiments.frame import plots
-from experiments.frame import settings as options
-from experiments.frame.experiment import experiment_main, run_config, run_once
-from experiments.frame.finished_run import load_run_or_folder
-from experiments.frame.option_checks import check_options
-from experiments.frame.report import Report, without_texts
-from experiments.frame.tables import Table, plus_minus
-from experiments.frame.texts import SplitCorpus
+from experiments.common import options, plots
+from experiments.common.command import experiment_main
+from experiments.common.finished_run import load_run_or_folder
+from experiments.common.options import check_options
+from experiments.common.reports import Report, Table, plus_minus, without_texts
+from experiments.common.runs import run_config, run_once
+from experiments.common.texts import SplitCorpus
 from keras_seq import training
 from keras_seq.data import Corpus, RandomWindows, load_corpus
 from keras_seq.models import LanguageModel, LlamaConfig, LSTMConfig, MambaConfig

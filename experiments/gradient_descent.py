@@ -19,12 +19,11 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from experiments.frame import plots
-from experiments.frame.experiment import experiment_main, run_config, run_once
-from experiments.frame.option_checks import check_options
-from experiments.frame.report import Report
-from experiments.frame.settings import LogDir, Resume, Smoke, check_multiple
-from experiments.frame.tables import Table
+from experiments.common import plots
+from experiments.common.command import experiment_main
+from experiments.common.options import LogDir, Resume, Smoke, check_multiple, check_options
+from experiments.common.reports import Report, Table
+from experiments.common.runs import run_config, run_once
 from keras_seq import training
 from keras_seq.data import ArrayBatches
 from keras_seq.tracking import Summaries

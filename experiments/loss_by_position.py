@@ -22,15 +22,21 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.ticker import NullLocator
 
-from experiments.frame import plots
-from experiments.frame.experiment import experiment_main
-from experiments.frame.option_checks import check_options
-from experiments.frame.random_windows import train_on_random_windows
-from experiments.frame.report import Report
-from experiments.frame.settings import CorpusName, LogDir, Resume, Seed, Smoke, check_multiple, check_unique, num_steps
-from experiments.frame.tables import Table
-from experiments.frame.texts import compare_sizes, smoke_corpus
-from experiments.frame.token_folders import split_corpus
+from experiments.common import plots
+from experiments.common.command import experiment_main
+from experiments.common.options import (
+    CorpusName,
+    LogDir,
+    Resume,
+    Seed,
+    Smoke,
+    check_multiple,
+    check_options,
+    check_unique,
+    num_steps,
+)
+from experiments.common.reports import Report, Table
+from experiments.common.texts import compare_sizes, smoke_corpus, split_corpus, train_on_random_windows
 from keras_seq import training
 from keras_seq.evaluation import Evaluator
 from keras_seq.models import LSTMConfig, TransformerConfig

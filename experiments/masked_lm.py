@@ -23,13 +23,12 @@ from keras import ops
 from matplotlib.colors import PowerNorm
 from matplotlib.ticker import PercentFormatter
 
-from experiments.frame import plots
-from experiments.frame import settings as options
-from experiments.frame.experiment import experiment_main, run_config, run_once
-from experiments.frame.option_checks import check_options
-from experiments.frame.report import Report
-from experiments.frame.tables import Table, percent_interval
-from experiments.frame.texts import SplitCorpus
+from experiments.common import options, plots
+from experiments.common.command import experiment_main
+from experiments.common.options import check_options
+from experiments.common.reports import Report, Table, percent_interval
+from experiments.common.runs import run_config, run_once
+from experiments.common.texts import SplitCorpus
 from keras_seq import models, training
 from keras_seq.callbacks import AttentionMaps
 from keras_seq.data import ArrayBatches, MaskedLMMaskGenerator

@@ -20,15 +20,11 @@ from typing import Literal
 
 import numpy as np
 
-from experiments.frame import plots
-from experiments.frame import settings as options
-from experiments.frame.experiment import experiment_main
-from experiments.frame.option_checks import check_options
-from experiments.frame.random_windows import train_on_random_windows
-from experiments.frame.report import Report
-from experiments.frame.tables import Table
-from experiments.frame.texts import SplitCorpus
-from experiments.frame.token_folders import split_corpus
+from experiments.common import options, plots
+from experiments.common.command import experiment_main
+from experiments.common.options import check_options
+from experiments.common.reports import Report, Table
+from experiments.common.texts import SplitCorpus, split_corpus, train_on_random_windows
 from keras_seq import training
 from keras_seq.models import LSTMConfig, TransformerConfig
 

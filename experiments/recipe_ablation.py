@@ -25,13 +25,22 @@ from typing import Literal
 
 from matplotlib.axes import Axes
 
-from experiments.frame import plots
-from experiments.frame.experiment import experiment_main, run_all, run_config
-from experiments.frame.option_checks import check_options
-from experiments.frame.report import Report
-from experiments.frame.settings import CorpusName, LogDir, Resume, Seed, Smoke, check_multiple, check_unique, replaced
-from experiments.frame.tables import Table
-from experiments.frame.texts import SplitCorpus, smoke_corpus
+from experiments.common import plots
+from experiments.common.command import experiment_main
+from experiments.common.options import (
+    CorpusName,
+    LogDir,
+    Resume,
+    Seed,
+    Smoke,
+    check_multiple,
+    check_options,
+    check_unique,
+    replaced,
+)
+from experiments.common.reports import Report, Table
+from experiments.common.runs import run_all, run_config
+from experiments.common.texts import SplitCorpus, smoke_corpus
 from keras_seq import checks, training
 from keras_seq.data import RandomWindows, StatefulWindows
 from keras_seq.data.pipeline import step_dataset

@@ -24,15 +24,22 @@ from typing import Literal, NamedTuple
 import numpy as np
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from experiments.frame import plots
-from experiments.frame.experiment import experiment_main, run_all
-from experiments.frame.option_checks import check_options
-from experiments.frame.random_windows import random_windows_run
-from experiments.frame.report import Report
-from experiments.frame.settings import BatchSize, CorpusName, LogDir, Resume, Seed, SequenceLength, Smoke, check_unique
-from experiments.frame.tables import Table, thousands
-from experiments.frame.texts import smoke_corpus
-from experiments.frame.token_folders import split_corpus
+from experiments.common import plots
+from experiments.common.command import experiment_main
+from experiments.common.options import (
+    BatchSize,
+    CorpusName,
+    LogDir,
+    Resume,
+    Seed,
+    SequenceLength,
+    Smoke,
+    check_options,
+    check_unique,
+)
+from experiments.common.reports import Report, Table, thousands
+from experiments.common.runs import run_all
+from experiments.common.texts import random_windows_run, smoke_corpus, split_corpus
 from keras_seq import training
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.models.counts import flops_per_token

@@ -22,13 +22,11 @@ import numpy as np
 import tyro
 from keras import ops
 
-from experiments.frame import plots, task_plots
-from experiments.frame.experiment import experiment_main
-from experiments.frame.option_checks import check_options
-from experiments.frame.report import Report, without_texts
-from experiments.frame.settings import LogDir, Resume, Smoke, check_unique
-from experiments.frame.tables import Table, percent_interval
-from experiments.frame.tasks import run_task
+from experiments.common import plots
+from experiments.common.command import experiment_main
+from experiments.common.options import LogDir, Resume, Smoke, check_options, check_unique
+from experiments.common.reports import Report, Table, percent_interval, without_texts
+from experiments.common.tasks import run_task
 from keras_seq import training
 from keras_seq.callbacks import AttentionMaps
 from keras_seq.data.synthetic import Reversal
@@ -177,7 +175,7 @@ def to_letters(row, reversal: Reversal) -> str:
 
 
 class ReversalTask:
-    """Sequence reversal for one model (`experiments.frame.tasks.Task`), whose logits are compiled once."""
+    """Sequence reversal for one model (`experiments.common.tasks.Task`), whose logits are compiled once."""
 
     def __init__(self, model: keras.Model, settings: SequenceReversalConfig):
         self.model, self.settings, self.reversal = model, settings, settings.reversal
@@ -297,15 +295,15 @@ def lengths(rows: Sequence[dict]) -> Table:
 def plot(folder: pathlib.Path, rows: Sequence[dict]):
     """Write sequence_reversal.png: accuracies and first half loss during training, and accuracies by length."""
     figure, axes = plots.subplot_mosaic([["accuracy", "lengths"], ["loss", "lengths"]], figsize=(11, 5.4))
-    task_plots.curves(axes["accuracy"], folder, rows, STYLES)
-    task_plots.curves(axes["loss"], folder, rows, {"first_half_loss": {}})
-    task_plots.by_group(axes["lengths"], rows, STYLES, "letters in the sequence")
+    plots.task_curves(axes["accuracy"], folder, rows, STYLES)
+    plots.task_curves(axes["loss"], folder, rows, {"first_half_loss": {}})
+    plots.by_group(axes["lengths"], rows, STYLES, "letters in the sequence")
     for name in ("accuracy", "lengths"):
-        task_plots.accuracy_axis(axes[name])
+        plots.accuracy_axis(axes[name])
         axes[name].set_ylabel("accuracy")
     axes["accuracy"].set_xlabel("")
     styles = dict(zip(("ids of the second half", "whole sequences"), STYLES.values(), strict=True))
-    plots.legend(axes["accuracy"], task_plots.model_colors(rows), styles, loc="lower right", ncols=2)
+    plots.legend(axes["accuracy"], plots.model_colors(rows), styles, loc="lower right", ncols=2)
     entropy, text = rows[0]["entropy"], f"± {TOLERANCE:.0%};\nless means seeing future tokens"
     axes["loss"].axhspan((1 - TOLERANCE) * entropy, (1 + TOLERANCE) * entropy, color="0.93", zorder=0)
     line = axes["loss"].axhline(entropy, color="0.3", linestyle=":", label=f"entropy of a letter {entropy:.3f} {text}")

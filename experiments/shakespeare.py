@@ -24,13 +24,21 @@ from typing import Annotated, Literal
 import numpy as np
 import tyro
 
-from experiments.frame import plots
-from experiments.frame.experiment import experiment_main, run_config, run_once
-from experiments.frame.option_checks import check_options
-from experiments.frame.report import Report, without_texts
-from experiments.frame.settings import SMOKE_TRAIN, CorpusName, LogDir, Resume, Smoke, check_unique, num_steps
-from experiments.frame.tables import Table, plus_minus
-from experiments.frame.texts import SplitCorpus
+from experiments.common import plots
+from experiments.common.command import experiment_main
+from experiments.common.options import (
+    SMOKE_TRAIN,
+    CorpusName,
+    LogDir,
+    Resume,
+    Smoke,
+    check_options,
+    check_unique,
+    num_steps,
+)
+from experiments.common.reports import Report, Table, plus_minus, without_texts
+from experiments.common.runs import run_config, run_once
+from experiments.common.texts import SplitCorpus
 from keras_seq import checks, training
 from keras_seq.data import RandomWindows, StatefulWindows
 from keras_seq.evaluation import Evaluator

@@ -23,15 +23,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from experiments.frame import plots, task_plots
-from experiments.frame import settings as options
-from experiments.frame.experiment import experiment_main
-from experiments.frame.option_checks import check_options
-from experiments.frame.report import Report, without_texts
-from experiments.frame.runs import dataclass_from_dict
-from experiments.frame.tables import Table, percent_interval
-from experiments.frame.tasks import run_task
-from experiments.frame.texts import SplitCorpus, compare_sizes
+from experiments.common import options, plots
+from experiments.common.command import experiment_main
+from experiments.common.options import check_options
+from experiments.common.reports import Report, Table, percent_interval, without_texts
+from experiments.common.runs import dataclass_from_dict
+from experiments.common.tasks import run_task
+from experiments.common.texts import SplitCorpus, compare_sizes
 from keras_seq import checks, layers, training
 from keras_seq.data import ArrayBatches
 from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, restore, strip_spacing
@@ -254,7 +252,7 @@ def no_tags(data: SpacingText) -> dict:
 
 
 class SpacingTask:
-    """Spaces and capitals of a text for one model (`experiments.frame.tasks.Task`)."""
+    """Spaces and capitals of a text for one model (`experiments.common.tasks.Task`)."""
 
     loss, diagnostics = None, ()
 
@@ -349,13 +347,13 @@ def verdict(rows: Sequence[dict]) -> str:
 def plot(folder: pathlib.Path, rows: Sequence[dict]):
     """Write space_restoration.png: F1 during training on the left, the final scores on the right."""
     figure, (curves, bars) = plots.subplots(1, 2, figsize=(11, 4.8))
-    colors = task_plots.model_colors(rows)
-    task_plots.curves(curves, folder, rows, STYLES)
-    task_plots.accuracy_axis(curves)
+    colors = plots.model_colors(rows)
+    plots.task_curves(curves, folder, rows, STYLES)
+    plots.accuracy_axis(curves)
     note = plots.sample_note(folder / rows[0]["run"])
     curves.set(xlabel="characters trained on", ylabel=f"F1{note} of the validation split")
     plots.legend(curves, colors, {"spaces": STYLES["space_f1"], "capitals": STYLES["capital_f1"]}, loc="best", ncols=2)
-    task_plots.bars(bars, [*BARS], {row["model"]: [row[key] for key in BARS.values()] for row in rows}, colors)
+    plots.bars(bars, [*BARS], {row["model"]: [row[key] for key in BARS.values()] for row in rows}, colors)
     plots.save(figure, folder / "space_restoration.png")
 
 

@@ -23,13 +23,12 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.ticker import LogLocator
 
-from experiments.frame import plots
-from experiments.frame.experiment import experiment_main, run_config, run_once
-from experiments.frame.option_checks import check_options
-from experiments.frame.report import Report, without_texts
-from experiments.frame.settings import BatchSize, CorpusName, LogDir, Resume, Seed, SequenceLength, Smoke
-from experiments.frame.tables import Table
-from experiments.frame.texts import SplitCorpus
+from experiments.common import plots
+from experiments.common.command import experiment_main
+from experiments.common.options import BatchSize, CorpusName, LogDir, Resume, Seed, SequenceLength, Smoke, check_options
+from experiments.common.reports import Report, Table, without_texts
+from experiments.common.runs import run_config, run_once
+from experiments.common.texts import SplitCorpus
 from keras_seq import training
 from keras_seq.data import ShuffledWindows
 from keras_seq.models import LSTMConfig

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from experiments.frame.report import tensorboard_command
+from experiments.common.reports import tensorboard_command
 from experiments.inspect_model.page import inspect_page
 from experiments.score_text.__main__ import score_page
 from keras_seq.evaluation import TextScore

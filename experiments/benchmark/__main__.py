@@ -33,8 +33,9 @@ from experiments.benchmark.case import Case
 from experiments.benchmark.settings import BenchmarkConfig
 from experiments.benchmark.time_to_loss import measure_times
 from experiments.benchmark.turns import describe_device, speedup, take_turns
-from experiments.frame.folders import timestamped_folder
-from experiments.frame.startup import command_line, exit_with_message
+from experiments.common.command import exit_with_message
+from experiments.common.options import command_line
+from experiments.common.runs import timestamped_folder
 
 
 def measure_case(config: BenchmarkConfig, case: Case, device: dict) -> dict:

@@ -6,7 +6,7 @@ from experiments.benchmark import time_report
 from experiments.benchmark.case import IMPLEMENTATIONS, Case
 from experiments.benchmark.nanogpt import LOSS
 from experiments.benchmark.time_report import number
-from experiments.frame.tables import Table
+from experiments.common.reports import Table
 from keras_seq.files import write_json, write_text
 
 TITLES = {

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from experiments.benchmark.case import CASES, SMOKE_CASES, Case, Kind
-from experiments.frame.option_checks import check_options
+from experiments.common.options import check_options
 
 COMPARE_KINDS = ("as_run", "time_to_loss")  # which run `experiments.compare`
 MEMORY_FRACTION = "0.3"  # of a GPU, for each of two JAX workers; PyTorch's worker uses the rest

@@ -1,7 +1,7 @@
 """Tables of the times of `time_to_loss`, with the budgets of what surrounds the training."""
 
 from experiments.benchmark.case import IMPLEMENTATIONS
-from experiments.frame.tables import Table
+from experiments.common.reports import Table
 
 NOTE = (
     "Times are medians of runs that take turns, validated on all of the validation text, as by version 0.1.0; those to "

@@ -25,17 +25,25 @@ whole text. Expected on tiny Shakespeare: val_loss@64 1.532 (LSTM) and 1.575 (Tr
 import dataclasses
 import pathlib
 
+from experiments.common.command import experiment_main
+from experiments.common.reports import Report
+from experiments.common.runs import run_all, run_config
+from experiments.common.texts import (
+    SplitCorpus,
+    TokenMixture,
+    compare_sizes,
+    overlap_note,
+    packed_documents,
+    random_windows,
+    split_corpus,
+    spread_note,
+)
 from experiments.compare import budgets as compare_budgets
 from experiments.compare import sweep as compare_sweep
 from experiments.compare.diagnostics import diagnostics
 from experiments.compare.findings import ComparisonResults
 from experiments.compare.report import compare_report
 from experiments.compare.settings import SMOKE, CompareConfig
-from experiments.frame.experiment import experiment_main, run_all, run_config
-from experiments.frame.report import Report
-from experiments.frame.texts import SplitCorpus, compare_sizes, overlap_note, spread_note
-from experiments.frame.token_folders import packed_documents, split_corpus
-from experiments.frame.token_mixture import TokenMixture, random_windows
 from keras_seq import training
 from keras_seq.baselines import compute_baselines
 from keras_seq.callbacks import EmbeddingProjector, Profiler

@@ -7,11 +7,11 @@ import dataclasses
 import json
 import re
 
+from experiments.common.pages import render
 from experiments.compare import budgets as compare_budgets
 from experiments.compare import sweep as compare_sweep
 from experiments.compare import tables
 from experiments.compare.findings import CURVES, ComparisonResults
-from experiments.frame.pages import render
 from keras_seq.training.resume_check import read_config
 
 MAX_MODELS_IN_TITLE = 3

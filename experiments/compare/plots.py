@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
+from experiments.common import plots
 from experiments.compare.findings import CURVES, ComparisonResults
-from experiments.frame import plots
 
 STYLES = {
     "train loss": {"alpha": 0.35, "linewidth": 1.2},

@@ -2,14 +2,13 @@
 
 import dataclasses
 
+from experiments.common.reports import Report, Table, without_texts
 from experiments.compare import budgets as compare_budgets
 from experiments.compare import sweep as compare_sweep
 from experiments.compare.findings import ComparisonResults
 from experiments.compare.page import comparison_html
 from experiments.compare.plots import plot
 from experiments.compare.tables import COLUMNS, baselines_table, column_notes, differences_table, results_table
-from experiments.frame.report import Report, without_texts
-from experiments.frame.tables import Table
 from keras_seq.files import write_text
 
 TERMINAL = ("model", "train loss", "val_loss", "val_loss_streaming")

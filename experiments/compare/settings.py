@@ -7,18 +7,18 @@ from typing import Annotated, Any, Literal
 import keras
 import tyro
 
-from experiments.frame.option_checks import check_options
-from experiments.frame.settings import (
+from experiments.common.options import (
     SMOKE_TRAIN,
     BatchSize,
     CorpusName,
     LogDir,
     Resume,
     Smoke,
+    check_options,
     check_unique,
     num_steps,
 )
-from experiments.frame.texts import smoke_corpus
+from experiments.common.texts import smoke_corpus
 from keras_seq import training
 from keras_seq.models import LANGUAGE_MODELS, MODELS
 

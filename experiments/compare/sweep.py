@@ -9,8 +9,8 @@ The validation text, whose losses are reported, has no part in the choice.
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from experiments.common.reports import Table
 from experiments.compare.settings import CompareConfig
-from experiments.frame.tables import Table
 from keras_seq import training
 
 
@@ -31,7 +31,7 @@ def sweep(config: CompareConfig, budgets: dict, plan_run: Callable, run_all: Cal
         budgets: `Budget` of each model by its name; its learning rate is multiplied by the `sweep_factors`.
         plan_run: Function `(run, budget, train)` that returns what `run_all` takes: the folder of the run, its seed,
             and a function that trains one model and scores the held-out text.
-        run_all: `experiments.frame.experiment.run_all`.
+        run_all: `experiments.common.experiment.run_all`.
     """
     names, runs = [], []
     fraction = 1 if config.sweep_tokens is None else min(1, config.sweep_tokens / config.tokens)

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from experiments.common.reports import Table, perplexity, plus_minus, tera
+from experiments.common.texts import compare_sizes
 from experiments.compare.findings import ComparisonResults
-from experiments.frame.tables import Table, perplexity, plus_minus, tera
-from experiments.frame.texts import compare_sizes
 
 COLUMNS = {
     "model": lambda row: row["model"],

@@ -19,9 +19,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import Literal
 
-from experiments.frame.option_checks import check_options
-from experiments.frame.option_types import RunFolder
-from experiments.frame.startup import command_line, exit_with_message
+from experiments.common.command import exit_with_message
+from experiments.common.options import RunFolder, check_options, command_line
 from keras_seq import pretrained
 from keras_seq.files import atomic_write
 from keras_seq.saving.onnx_step import export_onnx

@@ -19,9 +19,9 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 
-from experiments.frame.finished_run import handle_unknown, load_run_or_folder
-from experiments.frame.startup import command_line, exit_with_message
-from experiments.frame.streams import read_standard_input
+from experiments.common.command import exit_with_message
+from experiments.common.finished_run import handle_unknown, load_run_or_folder, read_standard_input
+from experiments.common.options import command_line
 from experiments.generate.settings import GenerateConfig
 from keras_seq.files import write_text
 from keras_seq.generation import SpeculativeLoop, TextGenerator

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from experiments.frame.finished_run import Unknown
-from experiments.frame.option_checks import check_options
-from experiments.frame.option_types import RunFolder
+from experiments.common.finished_run import Unknown
+from experiments.common.options import RunFolder, check_options
 from keras_seq.data import load_corpus
 from keras_seq.generation import Constraint, SamplingConfig, choices, json_schema, regex
 

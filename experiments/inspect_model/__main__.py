@@ -16,12 +16,11 @@ import pathlib
 
 from tqdm import tqdm
 
-from experiments.frame import plots
-from experiments.frame.finished_run import Unknown, example_text, handle_unknown
-from experiments.frame.option_checks import check_options
-from experiments.frame.option_types import RunFolder
-from experiments.frame.pages import percent
-from experiments.frame.startup import command_line, exit_with_message
+from experiments.common import plots
+from experiments.common.command import exit_with_message
+from experiments.common.finished_run import Unknown, example_text, handle_unknown
+from experiments.common.options import RunFolder, check_options, command_line
+from experiments.common.pages import percent
 from experiments.inspect_model.findings import Findings, find
 from experiments.inspect_model.page import inspect_page
 from experiments.inspect_model.plots import plot_findings

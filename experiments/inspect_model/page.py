@@ -7,8 +7,8 @@ import pathlib
 
 import numpy as np
 
-from experiments.frame.finished_run import describe_run, run_label
-from experiments.frame.pages import percent, render
+from experiments.common.finished_run import describe_run, run_label
+from experiments.common.pages import percent, render
 from experiments.inspect_model.findings import Findings
 from keras_seq.interpretability.traces import SIGNAL_NAMES, ModelTrace, most_variable_units
 from keras_seq.tokenizers.text import show_whitespace

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.frame.pages import percent
+from experiments.common.pages import percent
 from experiments.inspect_model.findings import Findings
 from keras_seq.interpretability.trace_plots import DIVERGING_COLORMAP, SEQUENTIAL_COLORMAP
 from keras_seq.interpretability.traces import ModelTrace

@@ -19,8 +19,8 @@ from typing import Annotated
 import tyro
 from tqdm import tqdm
 
-from experiments.frame.option_checks import check_options
-from experiments.frame.startup import command_line, exit_with_message
+from experiments.common.command import exit_with_message
+from experiments.common.options import check_options, command_line
 from keras_seq.data import TokenFiles
 from keras_seq.data.prepare import prepare
 from keras_seq.data.token_shards import TOKENIZER_NAME

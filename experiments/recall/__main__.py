@@ -14,10 +14,10 @@ twice as long as those of training, and attention that of no row it could not le
 
 import pathlib
 
-from experiments.frame.experiment import experiment_main
-from experiments.frame.plots import pixels
-from experiments.frame.report import Report
-from experiments.frame.tasks import run_task
+from experiments.common.command import experiment_main
+from experiments.common.plots import pixels
+from experiments.common.reports import Report
+from experiments.common.tasks import run_task
 from experiments.recall.findings import find
 from experiments.recall.plots import single
 from experiments.recall.report import recall_report

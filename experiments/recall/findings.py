@@ -4,7 +4,7 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from experiments.frame.tables import plus_minus
+from experiments.common.reports import plus_minus
 
 
 @dataclasses.dataclass(frozen=True)

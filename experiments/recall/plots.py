@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from experiments.frame import plots
+from experiments.common import plots
 from experiments.recall.findings import Cell, Finding
 
 

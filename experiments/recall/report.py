@@ -3,8 +3,7 @@
 import pathlib
 from collections.abc import Sequence
 
-from experiments.frame.report import Report, without_texts
-from experiments.frame.tables import Table
+from experiments.common.reports import Report, Table, without_texts
 from experiments.recall.findings import find, verdict
 from experiments.recall.plots import plot
 

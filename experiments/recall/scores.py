@@ -28,7 +28,7 @@ def is_scored(y: np.ndarray, length: int) -> np.ndarray:
 
 
 class RecallRun:
-    """A task for one model (`experiments.frame.tasks.Task`)."""
+    """A task for one model (`experiments.common.tasks.Task`)."""
 
     def __init__(self, model: keras.Model, settings: RecallConfig, name: str, seed: int):
         self.model, self.settings, self.name, self.seed = model, settings, name, seed

@@ -3,8 +3,7 @@
 import dataclasses
 from typing import Any, Literal
 
-from experiments.frame.option_checks import check_options
-from experiments.frame.settings import LogDir, Resume, Smoke, check_unique
+from experiments.common.options import LogDir, Resume, Smoke, check_options, check_unique
 from keras_seq import training
 from keras_seq.data.synthetic import RECALL_TASKS, RecallTask
 from keras_seq.models import LANGUAGE_MODELS, MODELS

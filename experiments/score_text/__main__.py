@@ -16,12 +16,10 @@ import pathlib
 
 import numpy as np
 
-from experiments.frame.finished_run import Unknown, describe_run, handle_unknown, run_label
-from experiments.frame.option_checks import check_options
-from experiments.frame.option_types import RunFolder
-from experiments.frame.pages import percent, render
-from experiments.frame.startup import command_line, exit_with_message
-from experiments.frame.streams import read_standard_input
+from experiments.common.command import exit_with_message
+from experiments.common.finished_run import Unknown, describe_run, handle_unknown, read_standard_input, run_label
+from experiments.common.options import RunFolder, check_options, command_line
+from experiments.common.pages import percent, render
 from keras_seq.data import load_corpus
 from keras_seq.evaluation import TextScore, score_text
 from keras_seq.evaluation.progress_bar import scoring_bar

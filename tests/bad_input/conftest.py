@@ -28,16 +28,17 @@ def refused():
 
 @pytest.fixture
 def ends(capsys, tmp_path, monkeypatch):
-    """Runs a command line in an empty folder: status 2, one sentence on stderr, nothing else, nothing written."""
+    """Runs a command line in an empty folder: status 2, a message on stderr, nothing else, nothing written."""
 
     def ends(main, *arguments):
         monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("COLUMNS", "2000")
         before = sorted(tmp_path.rglob("*"))
         with pytest.raises(SystemExit) as stop:
             main([str(argument) for argument in arguments])
         output = capsys.readouterr()
         assert stop.value.code == 2
-        assert one_sentence(output.err.removesuffix("\n")), output.err
+        assert output.err.startswith("╭") or one_sentence(output.err.removesuffix("\n")), output.err
         assert output.out == ""
         assert sorted(tmp_path.rglob("*")) == before
         return output.err

@@ -6,8 +6,8 @@ import types
 import typing
 from unittest import mock
 
-from experiments.frame.catalog import load_main, scripts
-from experiments.frame.machine import Machine
+from experiments.common.catalog import load_main, scripts
+from experiments.common.command import Machine
 
 
 class _ConfigClass(BaseException):
@@ -65,23 +65,23 @@ def default_config(name):
 
 
 def bad(kind, name):
-    """Return invalid values of an option of this type and name: out of range, then of another type."""
+    """Return values of an option of this type and name that are out of its range."""
     kind = _inner(kind)
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return bad(next(part for part in parts if part is not types.NoneType), name)
     if origin is typing.Literal:
-        return ["unknown", 7]
+        return ["unknown"]
     if origin is tuple:
         several = [(value,) for value in bad(parts[0], name)]
-        return [*several, *([] if name in MAY_BE_EMPTY else [()]), 7]
+        return [*several, *([] if name in MAY_BE_EMPTY else [()])]
     empty = [] if name in MAY_BE_EMPTY else [""]
     return {
-        int: [-1, 2**63, 10**30, "x", 1.5, True],
-        float: [float("nan"), float("inf"), -1.0, 1e300, "x", True],
-        bool: [1, "yes"],
-        str: [*empty, "\0", 7],
-        pathlib.Path: [pathlib.Path("a\0b"), 7],
+        int: [-1, 2**63, 10**30],
+        float: [float("nan"), float("inf"), -1.0, 1e300],
+        bool: [],
+        str: [*empty, "\0"],
+        pathlib.Path: [pathlib.Path("a\0b")],
     }[kind]
 
 

@@ -13,7 +13,7 @@ from keras_seq.layers import LSTM, MultiHeadSelfAttention
 from keras_seq.models import MODELS, LanguageModel
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking.summaries import label
-from tests.experiments.test_html_page import Reader
+from tests.experiments.test_pages import Reader
 
 RUN = pathlib.Path("run")
 TEXT = 'It is "<b>" & so.\nNo'

@@ -2,8 +2,8 @@
 
 import pathlib
 
-from experiments.frame.catalog import load_main as main_of
-from experiments.frame.catalog import scripts
+from experiments.common.catalog import load_main as main_of
+from experiments.common.catalog import scripts
 
 __all__ = ["ROOT", "experiments", "main_of"]
 ROOT = pathlib.Path(__file__).parents[2]

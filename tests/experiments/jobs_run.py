@@ -23,7 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 
-from experiments.frame import jobs
+from experiments.common.runs import finish_all
 from keras_seq import training
 from keras_seq.data import StatefulWindows
 from keras_seq.files import write_json
@@ -98,7 +98,7 @@ def start_worker(folder, train):
             with open(folder.with_suffix(".log"), "a") as log:
                 os.dup2(log.fileno(), 1)
                 os.dup2(log.fileno(), 2)
-            status = int(len(jobs.finish_all(runs(folder, train))) != RUNS)
+            status = int(len(finish_all(runs(folder, train))) != RUNS)
         finally:
             os._exit(status)
     return process

@@ -18,8 +18,8 @@ from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import as_run, keras_runs, models, report, time_report, time_to_loss, turns, worker
 from experiments.benchmark.case import CASES, SMOKE_CASES, Case
 from experiments.benchmark.settings import BenchmarkConfig
+from experiments.common.options import command_line
 from experiments.compare.settings import CompareConfig
-from experiments.frame.startup import command_line
 from keras_seq.models import TransformerConfig
 from tests.experiments.conftest import ROOT
 

@@ -13,8 +13,8 @@ import pytest
 from experiments.benchmark import keras_runs, nanogpt, report, turns
 from experiments.benchmark.case import CASES, SMOKE_CASES
 from experiments.benchmark.settings import BenchmarkConfig
+from experiments.common.options import command_line
 from experiments.compare.settings import CompareConfig
-from experiments.frame.startup import command_line
 from tests.experiments.conftest import ROOT
 
 (CASE,) = CASES["nanogpt"]

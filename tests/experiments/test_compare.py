@@ -6,11 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
+from experiments.common.options import replaced
+from experiments.common.runs import dataclass_from_dict
+from experiments.common.texts import SplitCorpus
 from experiments.compare import __main__ as compare
 from experiments.compare.settings import CompareConfig
-from experiments.frame.runs import dataclass_from_dict
-from experiments.frame.settings import replaced
-from experiments.frame.texts import SplitCorpus
 from keras_seq.data import load_corpus
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import checksummed_json, read_metrics, training_run, validation_sample

@@ -3,9 +3,9 @@ import pathlib
 
 import pytest
 
+from experiments.common.options import replaced
 from experiments.compare import budgets as compare_budgets
 from experiments.compare.settings import SMOKE, CompareConfig
-from experiments.frame.settings import replaced
 from keras_seq.models import MODELS, LlamaConfig, LSTMConfig, TransformerConfig
 from keras_seq.models import config as match_parameters
 from keras_seq.models.counts import flops_per_token

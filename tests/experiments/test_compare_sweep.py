@@ -3,13 +3,13 @@ import json
 
 import pytest
 
+from experiments.common.runs import run_all
+from experiments.common.texts import SplitCorpus
 from experiments.compare import __main__ as compare
 from experiments.compare import sweep as compare_sweep
 from experiments.compare.budgets import Budget
 from experiments.compare.settings import CompareConfig
 from experiments.compare.sweep import SweepRun
-from experiments.frame.experiment import run_all
-from experiments.frame.texts import SplitCorpus
 from keras_seq import training
 
 

@@ -7,6 +7,7 @@ import pytest
 from keras import ops
 
 from experiments import entropy_floor
+from experiments.common.runs import dataclass_from_dict
 from experiments.entropy_floor import (
     SOURCES,
     EntropyFloorConfig,
@@ -16,7 +17,6 @@ from experiments.entropy_floor import (
     main,
     ngram_scores,
 )
-from experiments.frame.runs import dataclass_from_dict
 from keras_seq.data import SequentialWindows, StatefulWindows
 from keras_seq.models import LANGUAGE_MODELS, BiLSTMConfig, LanguageModel, laws
 

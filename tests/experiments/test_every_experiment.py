@@ -8,9 +8,9 @@ import sys
 import matplotlib.image
 import pytest
 
-from experiments.frame.report import WIDTH
-from experiments.frame.runs import dataclass_from_dict
-from experiments.frame.settings import replaced
+from experiments.common.options import replaced
+from experiments.common.reports import WIDTH
+from experiments.common.runs import dataclass_from_dict
 from tests.experiments.discovery import experiments, main_of
 
 # compare, the longest, comes last: meanwhile another process runs it for the tests of the tools

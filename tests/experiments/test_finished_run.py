@@ -1,16 +1,20 @@
 import pathlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from experiments.frame.finished_run import (
+from experiments.common.finished_run import (
     NEUTRAL_TEXT,
     describe_run,
     example_text,
+    handle_unknown,
     load_run_or_folder,
     run_label,
 )
 from keras_seq import pretrained
 from keras_seq.data import load_corpus
+from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer
 from keras_seq.training import checksummed_json
 
 
@@ -71,3 +75,25 @@ def test_the_example_is_of_the_validation_text_of_a_built_in_corpus_and_of_no_fi
     assert passage in load_corpus("pydoc").split()[1]
     (tmp_path / "secret").write_text("a secret\n\na secret", encoding="utf-8")
     assert example_text(run(corpus={"name": str(tmp_path / "secret")})) == NEUTRAL_TEXT
+
+
+TOKENIZER = CharacterTokenizer.from_text("abc \n")
+
+
+@given(st.text("abc \nüé猫😀"))
+def test_what_is_known_stays(text):
+    known = handle_unknown(text, TOKENIZER, "drop")
+    assert known == "".join(character for character in text if character in "abc \n")
+    assert handle_unknown(known, TOKENIZER, "error") == known
+
+
+def test_the_error_names_each_character_once_and_a_remedy():
+    with pytest.raises(ValueError, match=r"'ü' \(U\+00FC\), '猫' \(U\+732B\): .*--unknown drop"):
+        handle_unknown("aü猫ü", TOKENIZER, "error")
+    with pytest.raises(ValueError, match="and 2 more:"):
+        handle_unknown("defghij", TOKENIZER, "error")
+
+
+@pytest.mark.parametrize("tokenizer", [CharacterTokenizer.from_text("a", "[UNK]"), BytePairTokenizer.from_text("ab")])
+def test_a_tokenizer_that_has_ids_for_all_texts_gets_all(tokenizer):
+    assert handle_unknown("ü猫", tokenizer, "drop") == "ü猫"

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from experiments.frame.pages import percent
+from experiments.common.pages import percent
 from experiments.inspect_model import __main__ as inspect_model
 from experiments.inspect_model.findings import find
 from experiments.inspect_model.page import inspect_page

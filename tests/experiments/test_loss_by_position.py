@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from experiments import loss_by_position
-from experiments.frame.runs import dataclass_from_dict
-from experiments.frame.texts import SplitCorpus
+from experiments.common.runs import dataclass_from_dict
+from experiments.common.texts import SplitCorpus
 from experiments.loss_by_position import (
     FAMILIES,
     Estimate,

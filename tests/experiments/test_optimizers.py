@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from experiments import optimizers
-from experiments.frame.runs import dataclass_from_dict
-from experiments.frame.texts import SplitCorpus
+from experiments.common.runs import dataclass_from_dict
+from experiments.common.texts import SplitCorpus
 from experiments.optimizers import OptimizersConfig, table
 from keras_seq.training import OPTIMIZERS, read_metrics
 from keras_seq.training.config import LEARNING_RATES

@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from experiments import recipe_ablation
-from experiments.frame.runs import dataclass_from_dict
-from experiments.frame.settings import replaced
-from experiments.frame.texts import SplitCorpus
+from experiments.common.options import replaced
+from experiments.common.runs import dataclass_from_dict
+from experiments.common.texts import SplitCorpus
 from experiments.recipe_ablation import CHANGES, SMOKE, RecipeAblationConfig, batches, windows, without_whitespace
 from keras_seq import training
 from keras_seq.data import load_corpus

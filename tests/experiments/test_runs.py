@@ -1,18 +1,31 @@
+"""Several jobs share the runs of a folder: each is done once, also when a job is killed; claims are taken over."""
+
 import contextlib
 import dataclasses
+import json
 import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
 import types
 from typing import Annotated
 
+import keras
 import pytest
 import tyro
 
-from experiments.frame import folders
-from experiments.frame.runs import check_same_corpus, start_or_resume
+from experiments.common import runs
+from experiments.common.command import Machine, exit_interrupted, split_options, start_or_resume
+from experiments.common.runs import check_same_corpus, claim
 from keras_seq import training
 from keras_seq.files import write_json
-from keras_seq.training import checksummed_json, load_result
+from keras_seq.training import TrainingInterrupted, checksummed_json, load_result, processes
 from keras_seq.training.run_lock import lock_run
+from tests.experiments import jobs_run
+from tests.training.ends import end as runs_end
+from tests.training.test_devices import on_jax, output
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +66,11 @@ def folder(tmp_path):
 
 
 def resume(folder, *options):
-    with start_or_resume(Config, "test", "A test.", ["--resume", str(folder), *options], smoke={}) as begun:
-        return begun
+    return new("--resume", str(folder), *options)
 
 
 def _begin(*options):
-    return start_or_resume(Config, "test", "A test.", [*options], smoke={})
+    return start_or_resume(Config, "test", "A test.", [*options], smoke={}, machine=Machine())
 
 
 def new(*options):
@@ -79,7 +91,7 @@ def test_the_settings_are_those_of_the_folder_also_when_a_run_in_it_is_named(fol
 
 def test_the_word_may_stand_anywhere_and_with_an_equals_sign(folder):
     arguments = ["--train.log-every", "7", f"--resume={folder}"]
-    with start_or_resume(Config, "test", "A test.", arguments, smoke={}) as (given, _):
+    with start_or_resume(Config, "test", "A test.", arguments, smoke={}, machine=Machine()) as (given, _):
         pass
     assert given == dataclasses.replace(SAVED, train=training.TrainConfig(log_every=7))
 
@@ -167,7 +179,7 @@ def test_the_folder_of_another_experiment_is_refused(folder):
 
     with (
         pytest.raises(ValueError, match="such as corpus: it is that of another experiment or version"),
-        start_or_resume(Other, "other", "Another.", ["--resume", str(folder)], smoke={}),
+        start_or_resume(Other, "other", "Another.", ["--resume", str(folder)], smoke={}, machine=Machine()),
     ):
         pass
 
@@ -175,8 +187,6 @@ def test_the_folder_of_another_experiment_is_refused(folder):
 def test_where_no_run_is_none_goes_on(tmp_path):
     with pytest.raises(ValueError, match="has no run with a config"):
         resume(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="--resume"):
-        new("--resume")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +202,7 @@ def test_where_a_file_is_no_runs_can_go(tmp_path, log_dir, there):
 
 
 def test_two_that_begin_in_the_same_second_have_a_folder_each(tmp_path, monkeypatch):
-    monkeypatch.setattr(folders.time, "strftime", lambda *_: "20260101-000000")
+    monkeypatch.setattr(runs.time, "strftime", lambda *_: "20260101-000000")
     with contextlib.ExitStack() as stack:
         begun = [stack.enter_context(_begin("--log-dir", str(tmp_path))) for _ in range(3)]
         names = [folder.name for _, folder in begun]
@@ -238,3 +248,144 @@ def test_the_settings_come_from_whichever_run_has_them_whole(folder):
     (folder / "rnn-seed0/config.json").write_text("{")
     with pytest.raises(ValueError, match=r"gru-seed0/config\.json is corrupt.*remove \S*gru-seed0 to train this run"):
         resume(folder)
+
+
+ROOT = pathlib.Path(__file__).parents[2]
+HERE = runs.platform.node()
+
+
+def held_elsewhere(run, age=0.0):
+    """Make the claim of another machine, as old as that."""
+    path = run.parent / ".claims" / run.name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("1 another-machine")
+    os.utime(path, (time.time() - age, time.time() - age))
+    return path
+
+
+def test_a_run_is_claimed_once_and_free_afterwards(tmp_path):
+    with claim(tmp_path / "a") as first, claim(tmp_path / "a") as second, claim(tmp_path / "b") as other:
+        assert (first, second, other) == (True, False, True)
+    with claim(tmp_path / "a") as again:
+        assert again
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forks here")
+def test_a_killed_job_leaves_its_run_to_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "POLL_SECONDS", 0.02)
+    for _, train in jobs_run.runs(tmp_path / "alone"):
+        train()
+    statuses, starts, ends = jobs_run.trial(tmp_path / "jobs", moment=0.3, victim=1)
+    assert (statuses, ends) == ([0, 9, 0], [1] * jobs_run.RUNS)
+    assert sum(starts) in (jobs_run.RUNS, jobs_run.RUNS + 1)
+    assert jobs_run.end(tmp_path / "jobs") == jobs_run.end(tmp_path / "alone")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forks here")
+def test_ten_kills_of_ten_leave_every_run_done_once():
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.experiments.jobs_run", "--trials", "10"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    print(done.stdout)
+    last = "10 of 10: every run ended once, as alone"
+    assert done.stdout.splitlines()[-1] == last, done.stdout + done.stderr[-3000:]
+
+
+@pytest.mark.rare
+def test_an_experiment_with_jobs_ends_as_one_without(tmp_path):
+    command = [sys.executable, "-m", "experiments.compare", "--smoke", "--models", "lstm", "--num-seeds", "2"]
+    threads = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), "1")
+    options = {"cwd": ROOT, "env": {**os.environ, **threads, "PYTHONPATH": str(ROOT)}, "check": True}
+    ends = []
+    for name, further in (("alone", []), ("jobs", ["--jobs", "2"])):
+        subprocess.run([*command, "--log-dir", tmp_path / name, *further], capture_output=True, **options)
+        (folder,) = (tmp_path / name / "compare").iterdir()
+        assert (folder / "compare.md").exists()
+        ends.append({run: runs_end(folder / run) for run in ("lstm-seed0", "lstm-seed1")})
+    assert ends[0] == ends[1]
+    assert (folder / "job-1.log").exists()
+
+
+def test_cores_and_gpus_are_divided(monkeypatch):
+    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS", "NPROC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert runs._gpus() == ["3", "5"]
+    assert runs._share(3, 2, ["3", "5"])["CUDA_VISIBLE_DEVICES"] == "5"
+    assert runs._share(0, 2, [])["TF_NUM_INTRAOP_THREADS"] == "2"
+    assert "CUDA_VISIBLE_DEVICES" not in runs._share(0, 2, [])
+
+
+def test_the_options_of_the_process_may_stand_anywhere():
+    words = ["--tokens", "5", "--devices", "4", "--shard_weights", "--models", "lstm", "--mesh=data=2,model=2"]
+    machine, others = split_options(words, "experiments.compare")
+    assert machine == Machine(devices="4", mesh="data=2,model=2", shard_weights=True)
+    assert others == ["--tokens", "5", "--models", "lstm"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--jobs", "0"], "--jobs 0: expected a number of processes"),
+        (["--devices", "-1"], "--devices -1: expected a number of devices, or all"),
+        (["--jobs", "2", "--devices", "2"], "--jobs 2: expected it without --devices and --mesh"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(fails, words, message):
+    assert message in fails(lambda words: split_options(words, "experiments.compare"), *words)
+
+
+def test_only_the_first_process_says_where_a_stop_left_a_checkpoint(monkeypatch, capsys, tmp_path):
+    stop = TrainingInterrupted(tmp_path / "compare/time/lstm-seed0/checkpoints/step-5", signal.SIGTERM)
+    for is_first in (True, False):
+        monkeypatch.setattr(processes, "is_first", lambda is_first=is_first: is_first)
+        with pytest.raises(SystemExit) as stopped:
+            exit_interrupted("experiments.compare", stop)
+        assert stopped.value.code == 128 + signal.SIGTERM
+        assert ("--resume" in capsys.readouterr().err) == is_first
+
+
+REFUSED = {
+    "--devices 3 --batch-size 10": "--batch-size 10: expected a multiple of the 3 devices along data",
+    "--devices 9": "--devices 9: expected 1 to 4, the devices that JAX finds",
+    "--mesh data=2,model=4": "--mesh data=2,model=4: expected 1 to 4, the devices that JAX finds",
+    "--mesh 2x2": "--mesh 2x2: expected sizes of its axes, such as data=4 or data=2,model=2",
+    "--mesh data=1,model=3": "--transformer.num-heads 4: expected a multiple of 3, the devices along model of --mesh",
+    "--shard-weights": "--shard-weights: expected --devices or --mesh beside it",
+    "--devices 1 --shard-weights": "--shard-weights: expected several devices along data, not --devices 1",
+}
+ON_DEVICES = """
+import contextlib, io, json, sys
+import keras
+from experiments.compare.__main__ import main
+messages = {}
+for words in json.loads(sys.argv[1]):
+    keras.distribution.set_distribution(None)
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors), contextlib.suppress(SystemExit):
+        main(["--tokens", "9k", "--models", "transformer", "--log-dir", sys.argv[2], *words.split()])
+    messages[words] = errors.getvalue()
+print(json.dumps(messages))
+"""
+
+
+@pytest.mark.rare
+def test_what_does_not_fit_the_devices_is_refused_before_a_model_is_built(tmp_path):
+    process = on_jax("-c", ON_DEVICES, json.dumps([*REFUSED]), tmp_path, simulated=4)
+    messages = json.loads(output(process).splitlines()[-1])
+    for words, message in REFUSED.items():
+        assert messages[words].startswith(f"experiments.compare: {message}"), (words, messages[words])
+        assert messages[words].count("\n") == 1
+    assert not [*tmp_path.rglob("config.json")]
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="it is allowed there")
+def test_several_devices_are_refused_where_keras_has_none(refuses):
+    refuses("compare", "--smoke --devices 2", "--devices 2: several devices are used on JAX only")
+    refuses("scaling", "--smoke --mesh data=2", "--mesh data=2: several devices are used on JAX only")

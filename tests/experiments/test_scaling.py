@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from experiments import scaling
-from experiments.frame.runs import read_config
-from experiments.frame.texts import SplitCorpus
+from experiments.common.texts import SplitCorpus
 from experiments.scaling import (
     Fit,
     Parabola,
@@ -22,6 +21,7 @@ from experiments.scaling import (
     verdict,
 )
 from keras_seq.models.counts import flops_per_token
+from keras_seq.training.resume_check import read_config
 
 SIZES = (12_480, 38_184, 96_880, 328_704, 786_096)
 X = np.array(SIZES, "float64")

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from experiments import sequence_reversal
-from experiments.frame.settings import replaced
+from experiments.common.options import replaced
 from experiments.sequence_reversal import (
     SMOKE,
     ReversalTask,

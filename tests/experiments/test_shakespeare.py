@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import shakespeare
-from experiments.frame.settings import replaced
+from experiments.common.options import replaced
 from experiments.shakespeare import (
     EVAL_BATCH_SIZE,
     MODELS,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.frame.tables import percent_interval
-from experiments.frame.tasks import run_task
+from experiments.common.reports import percent_interval
+from experiments.common.tasks import run_task
 from experiments.optimizers import OptimizersConfig
 from keras_seq import training
 from keras_seq.data import ArrayBatches

@@ -1,10 +1,32 @@
+"""Experiments read folders of token ids: the same parts, texts and ids as on disk, and mistakes in one sentence."""
+
+import importlib
+import json
+import re
+
 import numpy as np
 import pytest
 
-from experiments.frame.texts import SplitCorpus, compare_sizes, overlap_note, smoke_corpus, validation_note
-from keras_seq.data import load_corpus
-from keras_seq.tokenizers import WordTokenizer
+from experiments.common import texts
+from experiments.common.texts import (
+    SplitCorpus,
+    SplitTokens,
+    compare_sizes,
+    overlap_note,
+    random_windows,
+    smoke_corpus,
+    split_corpus,
+    spread_over,
+    validation_note,
+)
+from experiments.compare import __main__ as compare
+from experiments.prepare import __main__ as prepare_main
+from keras_seq.data import MixedWindows, RandomWindows, TokenFiles, load_corpus
+from keras_seq.data.prepare import prepare
+from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordTokenizer, document_token
+from keras_seq.tokenizers.document_token import decode_documents, encode_documents
 from keras_seq.training import TrainConfig, checksummed_json
+from tests.experiments.conftest import ROOT
 
 PAGE = "".join(map(chr, range(0x4E00, 0x4E64)))  # no stretch of it twice
 TEXT = "To be, or not to be: that is the question.\n" * 8
@@ -79,3 +101,207 @@ def test_the_default_text_needs_no_such_note_and_pydoc_does():
 @pytest.mark.parametrize(("parameters", "remarked"), [(104_900, False), (105_100, True)])
 def test_models_of_different_sizes_are_pointed_out(parameters, remarked):
     assert ("more than the 5 %" in compare_sizes([100_000, parameters])) is remarked
+
+
+TEXTS = [f"Document {n}: {'some words and lines, ' * (n % 5)}\nthe end.\n" for n in range(40)]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A function from the kind of a tokenizer to a prepared folder of the texts."""
+    root, made = tmp_path_factory.mktemp("folders"), {}
+    (root / "texts").mkdir()
+    (root / "texts" / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+
+    def folder(kind, name=None):
+        name = name or kind
+        if name not in made:
+            made[name] = root / name
+            prepare([str(root / "texts")], made[name], kind)
+        return str(made[name])
+
+    folder.texts = str(root / "texts")
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["characters", "bpe"])
+def test_the_parts_are_those_on_disk(folders, tmp_path, kind):
+    data = split_corpus(folders(kind), tmp_path, min_length=10, held_out=True)
+    ids = np.asarray(TokenFiles.open(folders(kind)))
+    assert isinstance(data, SplitTokens)
+    parts = np.concatenate([data.train, data.held_out, data.validation])
+    assert np.array_equal(parts, ids)
+    assert data.held_out[0] == data.validation[0] == data.document_token == document_token(data.tokenizer)
+    assert data.validation_text == "".join(f"\x1e{text}" for text in TEXTS[-data.validation_text.count("\x1e") :])
+    assert np.array_equal(data.encode(data.validation_text), data.validation)
+    assert (data.characters_per_token == 1) == (kind == "characters")
+    sweep_ids, sweep_text = data.hold_out_ids(10)
+    assert np.array_equal(np.concatenate([sweep_ids, data.encode(sweep_text)]), data.train)
+
+
+def test_of_a_large_part_stretches_from_all_over_it_are_read(folders):
+    files = TokenFiles.open(folders("bpe"))
+    ids, count = np.asarray(files), 128 * (len(files) // 300)
+    assert np.array_equal(spread_over(files, len(ids)), ids)
+    found = spread_over(files, count, files.document_token).reshape(128, -1)
+    assert (found[:, 0] == files.document_token).all()
+    for n, row in enumerate(found):
+        start = n * len(ids) // 128
+        assert np.array_equal(row[1:], ids[start + 1 : start + found.shape[1]])
+
+
+def test_two_folders_of_one_tokenizer_are_one_corpus(folders, tmp_path):
+    both = split_corpus((folders("bpe"), folders("bpe")), tmp_path)
+    assert len(both.train) + len(both.validation) == 2 * len(TokenFiles.open(folders("bpe")))
+    with pytest.raises(ValueError, match="same tokenizer"):
+        split_corpus((folders("bpe"), folders("words")), tmp_path)
+    with pytest.raises(ValueError, match="folders of one kind"):
+        split_corpus((folders("bpe"), "pydoc"), tmp_path)
+    with pytest.raises(ValueError, match="too short"):
+        split_corpus(folders("bpe"), tmp_path, min_length=5000)
+
+
+def test_weighted_folders_are_a_mixture(folders, tmp_path):
+    names = folders("bpe"), folders("bpe", "other")
+    data = split_corpus((f"3:{names[0]}", f".5:{names[1]}"), tmp_path, held_out=True)
+    whole = split_corpus(names[0], tmp_path, held_out=True)
+    assert data.train.weights == (3.0, 0.5)
+    assert [len(part) for part in data.train.parts] == 2 * [len(whole.train)]
+    assert len(data.train) == 2 * len(whole.train)
+    shares = [*map(int, len(whole.validation) * np.array([1, 1 / 6]))]  # all of the first, of the second by weight
+    assert np.array_equal(data.validation, np.concatenate([whole.validation[:n] for n in shares]))
+    assert data.validation_text.startswith(whole.validation_text)
+    windows = random_windows(data.train, 8, 10, seed=4)
+    assert isinstance(windows, MixedWindows)
+    assert windows.weights == (3.0, 0.5)
+    assert np.array_equal(windows.sources[1].batch(7), RandomWindows(whole.train, 8, 10, seed=4).batch(7))
+    checksums = {
+        split_corpus((f"{a}:{names[0]}", f"{b}:{names[1]}"), tmp_path).corpus.sha256 for a, b in ((1, 1), (1, 2))
+    }
+    assert len({*checksums, data.corpus.sha256, split_corpus(names, tmp_path).corpus.sha256}) == 4
+    for wrong, expected in (
+        ((f"1:{names[0]}", names[1]), "has no weight above 0"),
+        ((f"0:{names[0]}",), "has no weight above 0"),
+        ((f"1:{names[0]}", f"1:{folders('words')}"), "same tokenizer"),
+        (("1:pydoc",), "pydoc is no folder of token ids"),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            split_corpus(wrong, tmp_path)
+
+
+def test_a_folder_whose_name_looks_like_a_weight_is_that_folder(folders, tmp_path, monkeypatch):
+    (tmp_path / "2:bpe").symlink_to(folders("bpe"))
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(split_corpus("2:bpe", tmp_path).train, TokenFiles)
+
+
+def test_experiments_that_need_a_text_decode_it(folders):
+    expected = "\n\n".join(TEXTS)
+    assert load_corpus(folders("characters")).text == expected
+    assert load_corpus(folders("bpe")).text == expected
+
+
+@pytest.mark.parametrize("kind", [BytePairTokenizer, CharacterTokenizer, WordTokenizer])
+def test_documents_in_a_text(kind):
+    tokenizer = kind.from_text("\x1e" + "ab cd.begin end [SEP]" * 9)
+    assert "\x1e" in tokenizer.vocabulary or kind is BytePairTokenizer
+    text = "begin\x1eab cd.\x1e\x1eend [SEP]"  # a border may follow what is no word
+    ids = encode_documents(tokenizer, text)
+    assert (ids == document_token(tokenizer)).sum() == 3
+    assert decode_documents(tokenizer, ids) == text
+    assert np.array_equal(encode_documents(tokenizer, "ab"), tokenizer.encode("ab"))
+
+
+@pytest.fixture
+def refused(capsys):
+    """The one sentence in which a command line is refused."""
+
+    def refused(main, *arguments):
+        with pytest.raises(SystemExit) as stop:
+            main([*map(str, arguments)])
+        assert stop.value.code == 2
+        return " ".join(re.sub("[╭╮╰╯─│]", " ", capsys.readouterr().err).split())
+
+    return refused
+
+
+def test_mistakes_are_one_sentence(folders, refused, tmp_path):
+    main, path = prepare_main.main, folders.texts
+    assert "expected at least one file or folder" in refused(main)
+    assert "characters, words, wordpiece, bpe, or a folder" in refused(main, path, "--to", tmp_path, "--tokenizer", "x")
+    assert "expected words, wordpiece or bpe" in refused(main, path, "--to", tmp_path, "--vocabulary-size", 9)
+    assert "cannot be read" in refused(main, tmp_path / "none", "--to", tmp_path / "out")
+    assert "has other files" in refused(main, path, "--to", path)
+    assert "name a .bin file of ids, or a folder" in refused(main, "--verify", path)
+    log_dir = "--log-dir", tmp_path / "logs", "--smoke"
+    assert "prepare wrote" in refused(compare.main, "--documents", "--corpus", path + "/a.jsonl", *log_dir)
+    for option in ("--recurrent-windows", "--transformer-windows"):
+        said = refused(compare.main, option, "packed", "--corpus", path + "/a.jsonl", *log_dir)
+        assert f"{option} " in said
+        assert "packed: expected a --corpus of folders" in said
+    mixed = refused(compare.main, "--corpus", f"1:{folders('bpe')}", *log_dir, "--train.validation-characters", "None")
+    assert "has no stateful windows: expected --recurrent-windows random" in mixed
+    (tmp_path / "inputs.json").write_text("{}")
+    assert "index.json cannot be read" in refused(compare.main, "--corpus", tmp_path, *log_dir)
+
+
+def test_prepare_says_what_a_tokenizer_does_not_know(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("one or two " * 99 + "neW 文")
+    for kind in ("words", "wordpiece", "characters", "bpe"):
+        prepare_main.main([str(tmp_path / "a.txt"), "--to", str(tmp_path / kind), "--tokenizer", kind])
+        said = capsys.readouterr().out
+        assert ("are [UNK], for text that the tokenizer does not know, such as 'neW', '文'" in said) == ("word" in kind)
+
+
+def test_prepare_and_verify(folders, tmp_path, capsys):
+    prepare_main.main([folders.texts, "--to", str(tmp_path / "out"), "--tokenizer", folders("bpe")])
+    assert "of 40 documents in 1 files" in capsys.readouterr().out
+    prepare_main.main(["--verify", str(tmp_path / "out")])
+    assert "have their checksums" in capsys.readouterr().out
+    assert np.array_equal(TokenFiles.open(tmp_path / "out")[:], TokenFiles.open(folders("bpe"))[:])
+
+
+WITH_CORPUS = [
+    path.parent.name
+    for path in sorted((ROOT / "experiments").glob("*/settings.py"))
+    if "corpus: CorpusName" in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("name", WITH_CORPUS)
+def test_every_corpus_is_a_folder_of_ids_a_folder_of_texts_or_several_files(
+    folders, refused, tmp_path, monkeypatch, name
+):
+    def stop(_, corpus):
+        raise ValueError(f"{corpus.name} was read: {corpus.sha256[:8]}")
+
+    monkeypatch.setattr(texts, "check_same_corpus", stop)
+    main = importlib.import_module(f"experiments.{name}.__main__").main
+    (tmp_path / "a.txt").write_text("One. " * 99)
+    (tmp_path / "b.txt").write_text("Two. " * 99)
+    lines = [
+        refused(main, "--smoke", "--log-dir", tmp_path / "logs", "--corpus", *corpus)
+        for corpus in (
+            [folders("characters")],
+            [tmp_path],
+            [tmp_path / "a.txt", tmp_path / "b.txt"],
+            [folders("characters"), folders("characters", "again")],
+        )
+    ]
+    assert all(" was read: " in line for line in lines), lines
+    digests = [line.split()[-1] for line in lines]
+    assert digests[1] == digests[2]
+    assert len({*digests}) == 3
+
+
+@pytest.mark.rare
+def test_models_train_on_documents_and_resume(folders, tmp_path):
+    windows = "--transformer-windows", "packed", "--train.validation-characters", "None"
+    options = "--smoke", "--models", "lstm", "transformer", "--documents", *windows, "--sequence-length", "16"
+    compare.main(["--corpus", folders("bpe"), "--log-dir", str(tmp_path), *options])
+    [folder] = (tmp_path / "compare").iterdir()
+    results = {run.name: json.loads((run / "result.json").read_text()) for run in folder.glob("*-seed0")}
+    assert len(results) == 2
+    compare.main(["--resume", str(folder), "--tokens", "4000"])
+    again = json.loads((folder / "lstm-seed0" / "result.json").read_text())
+    assert again["train_tokens"] > results["lstm-seed0"]["train_tokens"]

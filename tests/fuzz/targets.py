@@ -15,9 +15,9 @@ import zipfile
 
 import numpy as np
 
+from experiments.common.runs import load_config
 from experiments.compare import budgets as compare_budgets
 from experiments.compare.settings import CompareConfig
-from experiments.frame.runs import load_config
 from keras_seq.data import load_corpus
 from keras_seq.models import LSTMConfig
 from keras_seq.saving import save_model

@@ -1,8 +1,8 @@
 """Render self-contained HTML pages: no other files, no network, light or dark by the device's setting.
 
-    NAME/page.html    Jinja2 template, extends frame/page.html
-    NAME/page.css     follows frame/page.css; both are optional, like the scripts
-    NAME/page.js      follows frame/page.js; reads the values that are passed as `data`
+    NAME/page.html    Jinja2 template, extends common/page.html
+    NAME/page.css     follows common/page.css; both are optional, like the scripts
+    NAME/page.js      follows common/page.js; reads the values that are passed as `data`
 
 Jinja2 escapes every value, so no text becomes markup. Control characters, and those that change the reading direction,
 are shown by their code points.
@@ -27,7 +27,7 @@ def render(name: str, data: Any = None, **values: Any) -> str:
 
 
 def _inline(name, suffix):
-    files = [EXPERIMENTS / folder / f"page.{suffix}" for folder in ("frame", name)]
+    files = [EXPERIMENTS / folder / f"page.{suffix}" for folder in ("common", name)]
     return Markup("\n".join(file.read_text(encoding="utf-8") for file in files if file.exists()))
 
 

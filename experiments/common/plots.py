@@ -1,4 +1,4 @@
-"""Plots in one style (style.mplstyle): a color for each model, faint grids, labels that do not collide."""
+"""Plots in one style: a color for each model, a line style for each score, faint grids, labels that do not collide."""
 
 import math
 import os
@@ -13,14 +13,20 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from experiments.frame.tables import thousands
+from experiments.common.reports import thousands
 from keras_seq.files import atomic_write
 from keras_seq.tracking.summaries import is_of_sample, scored_key, to_pixels
 from keras_seq.training import read_metrics
 
-plt.style.use(pathlib.Path(__file__).with_name("style.mplstyle"))
+plt.rcParams.update(
+    {
+        **{"savefig.dpi": 130, "lines.linewidth": 1.7, "lines.markersize": 3.5, "font.size": 10},
+        **{"axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True},
+        **{"legend.frameon": False, "legend.fontsize": 9},
+    }
+)
 
 
 def subplots(*args, **kwargs):
@@ -105,3 +111,49 @@ def label_ends(axes: Axes, ends: dict[str, tuple[float, float, str]]):
         axes.annotate(name, (x, y), (1.07 * x, label_y), va="center", color=color, fontsize=9, arrowprops=line)
     if ends:
         axes.set_xlim(right=1.34 * max(x for x, _, _ in ends.values()))
+
+
+def model_colors(rows: Sequence[dict]) -> dict[str, str]:
+    """Return a color for the model of each row."""
+    return colors([row["model"] for row in rows])
+
+
+def task_curves(axes: Axes, folder: pathlib.Path, rows: Sequence[dict], styles: dict[str, dict]):
+    """Draw the validations of every run during training, a line for each score in `styles`."""
+    for row, color in zip(rows, model_colors(rows).values(), strict=True):
+        for key, style in styles.items():
+            axes.plot(*curve(folder / row["run"], key), color=color, **style)
+    token_axis(axes)
+
+
+def accuracy_axis(axes: Axes):
+    """Let the vertical axis show 0 to 100 %."""
+    axes.set_ylim(-0.03, 1.03)
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+
+
+def by_group(axes: Axes, rows: Sequence[dict], styles: dict[str, dict], label: str):
+    """Draw scores over groups that are numbers, such as lengths, with those of the training examples shaded."""
+    groups = [part["group"] for part in rows[0]["groups"]]
+    for row, color in zip(rows, model_colors(rows).values(), strict=True):
+        for key, style in styles.items():
+            axes.plot(groups, [part[key] for part in row["groups"]], color=color, **style)
+    trained = [part["group"] for part in rows[0]["groups"] if part["trained"]]
+    axes.axvspan(min(trained) - 0.5, max(trained) + 0.5, color="0.93", zorder=0)
+    axes.annotate("trained on", (np.mean(trained), 1.01), xycoords=("data", "axes fraction"), ha="center", color="0.3")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel(label)
+
+
+def bars(axes: Axes, labels: Sequence[str], series: dict[str, Sequence[float]], colors: dict[str, str]):
+    """Draw a horizontal bar with its value for each label, from above, and each of the series by its color."""
+    height = 0.8 / len(series)
+    for n, (name, values) in enumerate(series.items()):
+        positions = [line - 0.4 + (n + 0.5) * height for line in range(len(values))]
+        drawn = axes.barh(positions, values, 0.92 * height, color=colors[name], label=name)
+        axes.bar_label(drawn, [f"{value:.1%}" for value in values], padding=3, fontsize=8)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.set(xlim=(0, 1.13), xticks=[0, 0.2, 0.4, 0.6, 0.8, 1])
+    axes.xaxis.set_major_formatter(PercentFormatter(1))
+    axes.grid(visible=False, axis="y")

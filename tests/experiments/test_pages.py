@@ -5,11 +5,11 @@ import unicodedata
 
 import pytest
 
-from experiments.frame import pages
+from experiments.common import pages
 from keras_seq.tokenizers.text import escape_control
 
 HOSTILE = "</span><script>alert(\"1\")</script> & 'two' &lt; </div>\n\t<b onclick=x>`${y}` {{ z }} {% raw %}"
-BODY = """{% extends "frame/page.html" %}{% block body %}<div class="text" id="text">
+BODY = """{% extends "common/page.html" %}{% block body %}<div class="text" id="text">
 {%- for token in tokens %}<span title="{{ token }}">{{ token | mark_lines }}</span>{% endfor -%}
 </div>{{ title | breakable }}{% endblock %}"""
 

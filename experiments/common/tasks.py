@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import keras
 
-from experiments.frame.experiment import run_config, run_once
+from experiments.common.runs import run_config, run_once
 from keras_seq import training
 from keras_seq.data import Corpus
 from keras_seq.tracking import Summaries

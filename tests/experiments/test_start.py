@@ -1,15 +1,18 @@
+"""Scripts started without some of their streams, or with streams of few characters."""
+
 import importlib.machinery
+import io
 import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 
 import keras
 import pytest
 
-from experiments.frame import backend
-from experiments.frame.imports import Finder, QuietLoader, filtered_stderr
+from experiments.common import start
+from experiments.common.finished_run import read_standard_input
+from experiments.common.start import QuietTensorFlow, filtered_stderr
 
 ROOT = pathlib.Path(__file__).parents[2]
 NOTES = b"""\
@@ -41,27 +44,11 @@ def test_after_an_error_stderr_is_back_and_held_lines_are_printed(capfd):
     assert capfd.readouterr().err == "E0000 the cause\nafter\n"
 
 
-def test_without_a_folder_for_temporary_files_nothing_begins(capsys, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
-    with pytest.raises(SystemExit) as stop:
-        QuietLoader("tensorflow", "/nowhere").exec_module(None)
-    assert stop.value.code == 2
-    message = capsys.readouterr().err
-    assert message.startswith("experiments: No usable temporary directory found in ['/nowhere']: set TMPDIR")
-    assert message.endswith(".\n")
-
-
 def test_tensorflow_is_found_with_the_quiet_loader_and_other_modules_are_left_to_others():
-    spec, usual = Finder.find_spec("tensorflow"), importlib.machinery.PathFinder.find_spec("tensorflow")
-    assert isinstance(spec.loader, QuietLoader)
+    spec, usual = QuietTensorFlow.find_spec("tensorflow"), importlib.machinery.PathFinder.find_spec("tensorflow")
+    assert isinstance(spec.loader, QuietTensorFlow)
     assert spec.origin == usual.origin
-    assert Finder.find_spec("json") is Finder.find_spec("experiments.compare") is None
-
-
-def test_a_mistyped_experiment_suggests_the_nearest():
-    with pytest.raises(ModuleNotFoundError, match=r"experiments\.compair'; perhaps you meant compare$"):
-        Finder.find_spec("experiments.compair")
+    assert QuietTensorFlow.find_spec("json") is None
 
 
 def test_experiments_import_tensorflow_only_where_it_is_needed():
@@ -76,35 +63,17 @@ def test_experiments_import_tensorflow_only_where_it_is_needed():
     ("name", "expected"),
     [
         ("Torch", "expected tensorflow, jax or torch."),
-        ("jax", f"jax is not installed in {sys.executable}; install it there, or set KERAS_BACKEND to another."),
+        ("jax", f"jax is not installed in {sys.executable}; install it there, or set KERAS_BACKEND to one that is:"),
     ],
 )
 def test_a_wrong_backend_ends_a_process_before_keras_is_imported(monkeypatch, capsys, name, expected):
     monkeypatch.setitem(sys.modules, "jax", None)
-    monkeypatch.setattr(backend, "ENVIRONMENT", pathlib.Path("nowhere"))
     with pytest.raises(SystemExit) as stop:
-        backend.check_backend(name)
+        start.check_backend(name)
     assert stop.value.code == 2
-    assert capsys.readouterr().err == f"KERAS_BACKEND={name}: {expected}\n"
-    backend.check_backend("")
-    backend.check_backend(keras.backend.backend())
-
-
-@pytest.mark.parametrize("name", [None, "tensorflow"])
-def test_a_backend_that_another_environment_has_names_both_interpreters(monkeypatch, capsys, tmp_path, name):
-    """As with the Python of the system after `make compare`."""
-    monkeypatch.setitem(sys.modules, "tensorflow", None)
-    monkeypatch.setattr(backend, "ENVIRONMENT", tmp_path / ".venv")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / ".venv/lib/python3.11/site-packages/tensorflow").mkdir(parents=True)
-    (tmp_path / ".venv/bin").mkdir()
-    (tmp_path / ".venv/bin/python").touch()
-    with pytest.raises(SystemExit) as stop:
-        backend.check_backend(name)
-    assert stop.value.code == 2
-    subject = "The default backend, tensorflow," if name is None else "KERAS_BACKEND=tensorflow: tensorflow"
-    remedy = ".venv/bin/python has it: run that one, or activate its environment"
-    assert capsys.readouterr().err == f"{subject} is not installed in {sys.executable}; {remedy}.\n"
+    assert capsys.readouterr().err.startswith(f"KERAS_BACKEND={name}: {expected}")
+    start.check_backend("")
+    start.check_backend(keras.backend.backend())
 
 
 def test_the_folder_above_a_clone_imports_the_package_and_not_the_clone(tmp_path):
@@ -125,3 +94,13 @@ def test_every_command_line_checks_the_backend():
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "KERAS_BACKEND=Torch: expected tensorflow, jax or torch.\n"
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_standard_input_is_read_whole_and_has_to_be_utf_8(monkeypatch, errors):
+    for text in ("", "a\u732b\n\nb"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8", errors))
+        assert read_standard_input() == text
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"ab\xff"), "utf-8", errors))
+    with pytest.raises(ValueError, match=r"^Standard input is not UTF-8 from offset 2 on: "):
+        read_standard_input()

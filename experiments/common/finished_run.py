@@ -1,9 +1,11 @@
-"""Describe a finished run to the tools: names for pages, an example text, texts without unknown characters.
+"""What the tools read: a finished run, its names for pages, an example text, texts without unknown characters.
 
 A run folder may come from anybody: names are text only, and no file that they name is opened.
 """
 
+import io
 import pathlib
+import sys
 from typing import Literal
 
 from keras_seq import pretrained
@@ -76,6 +78,18 @@ def handle_unknown(text: str, tokenizer: Tokenizer, how: Unknown) -> str:
         more = f" and {len(unknown) - MAX_CHARACTERS_TO_NAME} more" if len(unknown) > MAX_CHARACTERS_TO_NAME else ""
         raise ValueError(f"The model does not know {names}{more}: change the text, or add --unknown drop.")
     return "".join(character for character in text if character in known)
+
+
+def read_standard_input() -> str:
+    r"""Return all of standard input, as `load_corpus` returns a file: `\r\n` is `\n`, without a byte order mark."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(newline="")  # leave line ends as they are
+    try:
+        text = sys.stdin.read()
+        text.encode()  # where the locale is C, bytes that are not UTF-8 have become surrogates
+    except UnicodeError as error:
+        raise ValueError(f"Standard input is not UTF-8 from offset {error.start} on: convert it to UTF-8.") from None
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 def _name(run, key):

@@ -1,0 +1,185 @@
+"""Report an experiment: a verdict, a table, notes and samples, in the terminal, in NAME.md and in NAME.json.
+
+terminal   verdict, the columns of the table that fit into 80 characters, samples, files, the next commands
+NAME.md    title, verdict, the whole table, notes, details (images, further tables), samples
+"""
+
+import dataclasses
+import math
+import os
+import pathlib
+import re
+import shlex
+import statistics
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from keras_seq.files import write_json, write_text
+
+TENSORBOARD_ADDRESS = "http://localhost:6006/?smoothing=0"
+WIDTH = 80  # of a terminal, in characters
+NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?\s?[%kMGx*]?( (±|to) [-+\d.%]+)?|-?|yes|no|diverged")
+
+
+class Table:
+    """A header and rows of cells, all strings; a column of numbers is right-aligned, other columns are left-aligned.
+
+    Args:
+        header: Names of the columns.
+        rows: Cells, one sequence for each line.
+    """
+
+    def __init__(self, header: Sequence[str], rows: Sequence[Sequence[str]]):
+        self.header, self.rows = list(header), [list(row) for row in rows]
+        columns = zip(*self.rows, strict=True) if self.rows else [[]] * len(self.header)
+        self.is_numeric = [all(NUMBER.fullmatch(cell) for cell in cells) for cells in columns]
+
+    @classmethod
+    def of(cls, items: Sequence[Any], columns: dict[str, Callable[[Any], str]]) -> "Table":
+        """Return a table with one line for each item and a function from an item to the cell for each column."""
+        return cls([*columns], [[cell(item) for cell in columns.values()] for item in items])
+
+    def select(self, *names: str) -> "Table":
+        """Return the table of some of the columns, in the given order; names that it lacks are left out."""
+        indices = [self.header.index(name) for name in names if name in self.header]
+        return Table([self.header[n] for n in indices], [[row[n] for n in indices] for row in self.rows])
+
+    def without(self, *names: str) -> "Table":
+        """Return the table without some of the columns."""
+        return self.select(*(name for name in self.header if name not in names))
+
+    def __str__(self) -> str:
+        """Return the table in Markdown, padded so that it is aligned as plain text too."""
+        widths = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
+        rule = ["-" * (width - 1) + ":" if right else "-" * width for width, right in self._with(widths)]
+        return "\n".join(self._line(cells, widths) for cells in (self.header, rule, *self.rows))
+
+    def _line(self, cells, widths):
+        padded = [c.rjust(w) if right else c.ljust(w) for c, (w, right) in zip(cells, self._with(widths), strict=True)]
+        return f"| {' | '.join(padded)} |"
+
+    def _with(self, widths):
+        return [*zip(widths, self.is_numeric, strict=True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The results of an experiment.
+
+    Args:
+        title: Heading: what was trained on what.
+        verdict: One or two sentences: what was found, and how certain that is.
+        table: All results.
+        columns: Names of the columns for the terminal; together at most 80 characters wide.
+        data: What NAME.json holds.
+        notes: Definitions and units of the columns.
+        details: Further Markdown and tables of NAME.md, in order.
+        samples: Texts by their headings.
+        failures: Sentences for standard error; if there are any, the exit status is 1.
+        runs: Run folders of language models, for the commands to look at one of them.
+    """
+
+    title: str
+    verdict: str
+    table: Table
+    columns: Sequence[str]
+    data: Any
+    notes: str = ""
+    details: Sequence[str | Table] = ()
+    samples: dict[str, str] = dataclasses.field(default_factory=dict)
+    failures: Sequence[str] = ()
+    runs: Sequence[pathlib.Path] = ()
+
+    def write(self, folder: pathlib.Path, name: str):
+        """Write NAME.json and NAME.md into the folder of the runs."""
+        write_json(folder / f"{name}.json", self.data)
+        samples = [f"## {heading}\n\n{indented(text)}" for heading, text in self.samples.items()]
+        parts = [f"# {self.title}", self.verdict, str(self.table), self.notes, *map(str, self.details), *samples]
+        write_text(folder / f"{name}.md", "\n\n".join(filter(None, parts)) + "\n")
+
+    def message(self, folder: pathlib.Path) -> str:
+        """Return what the terminal shows at the end."""
+        samples = [f"{heading}:\n{indented(text.strip())}" for heading, text in self.samples.items()]
+        files = [path for suffix in ("html", "md", "png") for path in sorted(folder.glob(f"*.{suffix}"))]
+        listing = "\n".join(["Files:", *(f"    {path}" for path in files)])
+        parts = [fill(self.verdict), str(self.table.select(*self.columns)), *samples, listing, self._commands(folder)]
+        return "\n" + "\n\n".join(parts)
+
+    def _commands(self, folder):
+        lines = ["To view the curves in TensorBoard:", f"    {tensorboard_command(folder)}"]
+        lines += [f"    then open {TENSORBOARD_ADDRESS}    (smoothing off: it hides where few points cross)"]
+        if self.runs:
+            score = python_command(
+                "-m", "experiments.score_text", self.runs[0], "--text", "Some text.", "--html", "score.html"
+            )
+            lines += ["To see how a model reads a text:", f"    {score}"]
+            lines += [f"    {python_command('-m', 'experiments.inspect_model', self.runs[0])}"]
+        return "\n".join(lines)
+
+
+def fill(text: str) -> str:
+    """Wrap text to the width of a terminal."""
+    return textwrap.fill(text, WIDTH, break_on_hyphens=False, break_long_words=False)
+
+
+def without_texts(rows: Sequence[dict]) -> list[dict]:
+    """Return rows of results without their samples, for NAME.json."""
+    return [{key: value for key, value in row.items() if key not in ("sample", "predictions")} for row in rows]
+
+
+def tensorboard_command(folder: pathlib.Path) -> str:
+    """Return the command line that opens the runs of a folder in TensorBoard."""
+    installed = pathlib.Path(sys.executable).with_name("tensorboard")
+    return shell_command(str(installed) if installed.exists() else "tensorboard", "--logdir", pathlib.Path(folder))
+
+
+def shell_command(program: str, *words: str | pathlib.PurePath) -> str:
+    """Return a command line quoted for the shell; the program's path is relative, and a path is never an option."""
+    program = os.path.relpath(program) if os.path.isabs(program) else program
+    words = [f"./{word}" if isinstance(word, pathlib.PurePath) and str(word)[0] == "-" else str(word) for word in words]
+    return shlex.join([program, *words])
+
+
+def python_command(*words: str | pathlib.PurePath) -> str:
+    """Return the command line `python ...` with the running Python interpreter."""
+    return shell_command(sys.executable, *words)
+
+
+def plus_minus(values: Sequence[float], digits: int) -> str:
+    """Return mean ± standard deviation with this number of decimals, without the latter for a single value."""
+    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{deviation}"
+
+
+def percent_interval(fraction: float, count: int) -> str:
+    """Return a fraction of `count` independent trials with its 95 % interval (Wilson, 1927): 81.2% (77.5 to 84.4%)."""
+    z = 1.96
+    scale = 1 + z**2 / count
+    center = (fraction + z**2 / (2 * count)) / scale
+    half = z * math.sqrt(fraction * (1 - fraction) / count + (z / (2 * count)) ** 2) / scale
+    return f"{fraction:.1%} ({100 * max(center - half, 0):.1f} to {min(center + half, 1):.1%})"
+
+
+def tera(flops: float) -> str:
+    """Format a number of operations in units of 10^12: with two decimals, or two significant digits below one."""
+    return f"{flops / 1e12:,.2f}" if flops >= 1e12 else f"{flops / 1e12:.2g}"
+
+
+def perplexity(value: float | None) -> str:
+    """Format a perplexity without decimals, in scientific notation from 10^6 on; None as "-"."""
+    return "-" if value is None else f"{value:,.0f}" if value < 1e6 else f"{value:.1e}"
+
+
+def thousands(value: float, position: int | None = None) -> str:
+    """Format 1,500,000 as 1.5 M, for tick labels; matplotlib passes the position of the tick, which is not used."""
+    if value == 0:
+        return "0"
+    power = min(2, int(math.log10(abs(value)) // 3))
+    return f"{value / 1000**power:g}{('', ' k', ' M')[power]}"
+
+
+def indented(text: str) -> str:
+    """Return the text as an indented Markdown code block."""
+    return "\n".join("    " + line for line in text.splitlines())

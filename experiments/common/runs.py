@@ -1,0 +1,335 @@
+"""The runs of an experiment: their folders, what may change on resume, and the processes that share them.
+
+    LOG_DIR/EXPERIMENT/UTC-TIME-CORPUS/RUN/config.json    {"schema": 2, "experiment": config of the command line, ...}
+    LOG_DIR/EXPERIMENT/UTC-TIME-CORPUS/.claims/RUN.lock   held by the job that trains the run
+
+`--resume FOLDER` reads the config from there and continues the unfinished runs. Options beside it may make runs longer,
+the finished ones too, or change the logging, validation and checkpoint intervals. One process at a time has the folder,
+unless the command has `--jobs N`: it starts N workers, which are the same command with `--resume FOLDER`. A worker
+trains each run that nobody else has claimed, also on another machine that shares the folder, if its file system locks.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import filelock
+import keras
+from keras_seq.ops.dispatch import clear_session
+
+from keras_seq import training
+from keras_seq.data import Corpus
+from keras_seq.files import leftovers, remove_leftovers, remove_partial_files
+from keras_seq.training import checkpoints, checksummed_json
+from keras_seq.training.resume_check import GROW_ONLY, MUTABLE, diff, flatten, format_diff, leaf_name, read_config
+from keras_seq.training.run_lock import lock_run
+
+SETTINGS = "settings.json"  # the config, where runs are shared by several processes: before the first of them begins
+WORKER = "KERAS_SEQ_JOB"  # in the environment of a worker: its number
+POLL_SECONDS = 0.5
+MAX_LABEL = 24  # characters
+
+run_folders = []  # paths LOG_DIR/EXPERIMENT/UTC-TIME started or resumed by this process, for the command to resume
+
+
+# One run
+
+
+def run_config(
+    settings: Any,
+    name: str,
+    model_config: Any,
+    train: training.TrainConfig,
+    model: keras.Model | None = None,
+    corpus: Corpus | None = None,
+    **extra: Any,
+) -> dict:
+    """Return the content of a run's config.json; `extra` is what else identifies the run, such as its seed."""
+    resolved = {} if model is None else train.resolved(model)
+    return {
+        "experiment": dataclasses.asdict(settings),
+        "model": {"name": name, **dataclasses.asdict(model_config)},
+        "train": dataclasses.asdict(train) | resolved,
+        **({} if corpus is None else {"corpus": {"name": corpus.name, "sha256": corpus.sha256}}),
+        **extra,
+    }
+
+
+def run_once(run: pathlib.Path, seed: int, train_one: Callable[[], dict]) -> dict:
+    """Return the result of a run; train it, with the random seed set, unless it is finished.
+
+    A ValueError of the training becomes a RuntimeError: all options were checked before, so it is a bug.
+    """
+    return run_all([(run, seed, train_one)])[0] if is_worker() else _run_once(run, seed, train_one)
+
+
+def run_all(runs: Sequence[tuple[pathlib.Path, int, Callable[[], dict]]]) -> list[dict]:
+    """Return the results of runs `(run, seed, train_one)`, as `run_once` does; several jobs share them."""
+    if not is_worker():
+        return [_run_once(*run) for run in runs]
+    return finish_all([(run, functools.partial(_run_once, run, seed, train)) for run, seed, train in runs])
+
+
+def _run_once(run, seed, train_one):
+    if (result := training.load_result(run)) is not None:
+        return result
+    clear_session()
+    keras.utils.set_random_seed(seed)
+    print(f"\n{run.name}")
+    try:
+        return train_one()
+    except (training.CheckpointError, training.OptionError):
+        raise
+    except ValueError as error:
+        raise RuntimeError(f"{run.name} failed while training.") from error
+
+
+# The folder of all runs
+
+
+@contextlib.contextmanager
+def timestamped_folder(parent: str | os.PathLike[str], label: str = "") -> Iterator[pathlib.Path]:
+    """Create the folder UTC-TIME-LABEL for the block; at its end, remove it and its new parents if they are empty."""
+    parent = pathlib.Path(parent)
+    now = "-".join(filter(None, [time.strftime("%Y%m%d-%H%M%S", time.gmtime()), label]))
+    created = [path for path in (parent, *parent.parents) if not path.exists()]
+    parent.mkdir(parents=True, exist_ok=True)
+    for name in itertools.chain([now], (f"{now}-{n}" for n in itertools.count(2))):
+        with contextlib.suppress(FileExistsError):  # perhaps created by another process just now
+            (folder := parent / name).mkdir()
+            break
+    try:
+        yield folder
+    finally:
+        for path in (folder, *created):
+            with contextlib.suppress(OSError):  # not empty
+                path.rmdir()
+
+
+def corpus_label(settings: Any) -> str:
+    """Return the name of the corpus of an experiment's settings as a part of a folder's name; "" without one."""
+    names = getattr(settings, "corpus", None) or ""
+    first, *others = [names] if isinstance(names, str) else names
+    name = re.sub(r"[^\w.-]+", "-", pathlib.PurePath(first).stem).strip("-.")[:MAX_LABEL]
+    return f"{name}-and-{len(others)}-more" if name and others else name
+
+
+@contextlib.contextmanager
+def own_folder(folder: pathlib.Path, is_shared: bool) -> Iterator[None]:
+    """Name the folder in the command to resume, and lock it unless several jobs share it."""
+    run_folders.append(folder)
+    if is_shared:
+        yield
+        return
+    with lock_run(folder):
+        try:
+            yield
+        finally:
+            (folder / ".lock").unlink(missing_ok=True)  # a process that has it open notices that it was removed
+
+
+def folder_to_resume(arguments: Sequence[str]) -> pathlib.Path | None:
+    """Return the folder of the runs that `--resume` names on a command line, or None."""
+    for word, next_word in itertools.zip_longest(arguments, arguments[1:]):
+        name, _, value = word.partition("=")
+        if name == "--resume" and (value or next_word):
+            folder = pathlib.Path(value or next_word)
+            folder = folder.parent if _is_run(folder) else folder
+            if not list_runs(folder) and not (folder / SETTINGS).exists():
+                expected = "LOG_DIR/EXPERIMENT/TIME, or start a new run"
+                raise ValueError(f"--resume {folder}: it has no run with a config.json; expected {expected}.")
+            return folder
+    return None
+
+
+def list_runs(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the run folders in `folder` that have a config.json or a checkpoint, sorted by name."""
+    return sorted(run for run in folder.glob("*/") if _is_run(run))
+
+
+def _is_run(folder):
+    return (folder / "config.json").exists() or checkpoints.has_checkpoints(folder / "checkpoints")
+
+
+def remove_all_leftovers(folder: pathlib.Path):
+    """Remove the temporary files of processes that were killed."""
+    remove_partial_files(folder)
+    for run in list_runs(folder):
+        if leftovers(run) or (run / ".pid").exists():
+            with lock_run(run):
+                remove_leftovers(run)
+
+
+def write_settings(folder: pathlib.Path, config: Any):
+    """Write the config for workers, which may come before the first run has one."""
+    checksummed_json.write(folder / SETTINGS, {"experiment": dataclasses.asdict(config)})
+
+
+def load_config(folder: pathlib.Path, config_class: type) -> Any:
+    """Load the config, an instance of `config_class`, from the first run in a folder whose config.json can be read."""
+    first_error = None
+    for run in [*list_runs(folder), folder]:
+        try:
+            saved = checksummed_json.read(run / SETTINGS) if run == folder else read_config(run)
+            return dataclass_from_dict(config_class, saved["experiment"])
+        except (checkpoints.CheckpointError, FileNotFoundError) as error:
+            first_error = first_error or error
+        except (KeyError, TypeError, AttributeError) as error:
+            path = run / "config.json"
+            raise ValueError(f"--resume {path}: it does not hold the config of this experiment.") from error
+    raise first_error
+
+
+def dataclass_from_dict(dataclass_type: type, values: dict) -> Any:
+    """Build a dataclass from what `dataclasses.asdict` and JSON made of it: dicts of dataclasses, lists of tuples."""
+    types = {field.name: field.type for field in dataclasses.fields(dataclass_type)}
+    if unknown := sorted(values.keys() - types.keys()):
+        other = "it is that of another experiment or version"
+        raise ValueError(f"The config to resume has options that are unknown here, such as {unknown[0]}: {other}.")
+    arguments = {}
+    for name, value in values.items():
+        if dataclasses.is_dataclass(types[name]):
+            value = dataclass_from_dict(types[name], value)
+        arguments[name] = tuple(value) if isinstance(value, list) else value
+    return dataclass_type(**arguments)
+
+
+def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
+    """Check the options changed on resume, write them to the config.json of every run, and return the config."""
+    config = dataclasses.replace(config, resume=saved.resume, log_dir=saved.log_dir)
+    changes = diff(dataclasses.asdict(saved), dataclasses.asdict(config))
+    longer = {name: pair for name, pair in changes.items() if leaf_name(name) in GROW_ONLY}
+    refused = {name: pair for name, pair in changes.items() if leaf_name(name) not in MUTABLE}
+    refused |= {name: (before, now) for name, (before, now) in longer.items() if now < before}
+    if refused:
+        mutable = ", ".join(sorted(name for name in flatten(dataclasses.asdict(saved)) if leaf_name(name) in MUTABLE))
+        raise ValueError(
+            f"--resume {folder}: {format_diff(refused)}. Options that can change: {mutable}; lengths can only grow."
+        )
+    if not changes:
+        return config
+    run_configs = {run: read_config(run) for run in list_runs(folder)}
+    with contextlib.ExitStack() as locks:
+        for run in run_configs:
+            locks.enter_context(lock_run(run))
+        if any(leaf_name(name) != "num_seeds" for name in longer):  # finished runs are trained further
+            for path in folder.glob("*/result.json"):
+                path.unlink(missing_ok=True)
+        for run, saved_config in run_configs.items():
+            checksummed_json.write(run / "config.json", {**saved_config, "experiment": dataclasses.asdict(config)})
+        if (folder / SETTINGS).exists():
+            write_settings(folder, config)
+    print(f"Resuming with changed options: {format_diff(changes)}.")
+    return config
+
+
+def check_same_corpus(folder: pathlib.Path, corpus: Corpus):
+    """Raise a ValueError unless the runs in a folder, of which there may be none, were trained on this corpus."""
+    for run in list_runs(folder):
+        try:
+            sha256 = read_config(run)["corpus"]["sha256"]
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{run / 'config.json'} does not name the corpus of its run: start a new run.") from error
+        if sha256 != corpus.sha256:
+            raise ValueError(
+                f"{folder} was trained on a corpus of sha256 {sha256}, but {corpus.name} now has {corpus.sha256}: "
+                "resume with the same text, or start a new run."
+            )
+
+
+# Several jobs
+
+
+def is_worker() -> bool:
+    """Return whether this process is a worker of a command with `--jobs`."""
+    return WORKER in os.environ
+
+
+@contextlib.contextmanager
+def claim(run: pathlib.Path) -> Iterator[bool]:
+    """Yield whether this process has the run to itself inside the `with` block, however it ends."""
+    path = run.parent / ".claims" / f"{run.name}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(filelock.FileLock(path, blocking=False))
+            claimed = True
+        except filelock.Timeout:
+            claimed = False
+        yield claimed
+
+
+def finish_all(runs: Sequence[tuple[pathlib.Path, Callable[[], dict]]]) -> list[dict]:
+    """Return the results of `(run, train)`: train those that nobody else trains, and wait for the others."""
+    results = {}
+    while len(results) < len(runs):
+        before = len(results)
+        for run, train in runs:
+            if run in results:
+                continue
+            with claim(run) as claimed:
+                if claimed:
+                    results[run] = train()
+        if len(results) == before:
+            time.sleep(POLL_SECONDS)
+    return [results[run] for run, _ in runs]
+
+
+def run_workers(script: str, folder: pathlib.Path, number: int) -> None:
+    """Start the workers of a command, say which runs they finish, and wait; what they leave, the command does."""
+    command = [sys.executable, "-m", script, "--resume", str(folder)]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    gpus, finished, workers = _gpus(), set(_finished(folder)), []
+    print(f"{number} jobs, whose output is in {folder}/job-*.log", flush=True)
+    try:
+        for n in range(number):
+            with open(folder / f"job-{n}.log", "a", encoding="utf-8") as log:
+                environment = {**os.environ, **_share(n, max(1, cores // number), gpus), WORKER: str(n)}
+                workers.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
+        while any(worker.poll() is None for worker in workers):
+            time.sleep(POLL_SECONDS)
+            for name in sorted(set(_finished(folder)) - finished):
+                print(f"{name} is finished", flush=True)
+                finished.add(name)
+    except BaseException:
+        for worker in workers:  # each saves a checkpoint
+            with contextlib.suppress(ProcessLookupError):
+                worker.send_signal(signal.SIGTERM)
+        for worker in workers:
+            worker.wait()
+        raise
+    for n, worker in enumerate(workers):
+        if worker.returncode:
+            print(f"Job {n} ended with status {worker.returncode}; what it left is done now.", file=sys.stderr)
+
+
+def _finished(folder):
+    return [path.parent.name for path in folder.glob("*/result.json")]
+
+
+def _share(n, threads, gpus):
+    """Return the environment variables that give a worker its share of cores and GPUs."""
+    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS", "NPROC")  # NPROC: XLA's, for JAX
+    share = {name: os.environ.get(name, str(threads)) for name in names}
+    return {**share, **({"CUDA_VISIBLE_DEVICES": gpus[n % len(gpus)]} if gpus else {})}
+
+
+def _gpus():
+    """Return the names of the GPUs that this process may use, without starting them."""
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name]
+    try:
+        listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [str(n) for n, _ in enumerate(listed.splitlines())]

@@ -1,0 +1,80 @@
+"""What happens before Keras is imported: a backend that is there, and a TensorFlow that starts silently.
+
+TensorFlow's C++ code writes its messages directly to file descriptor 2, whatever the log level. While it starts, the
+descriptor is therefore redirected, and all lines but the known messages are printed later.
+"""
+
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import os
+import re
+import sys
+import tempfile
+
+DEFAULT_BACKEND = "tensorflow"
+KNOWN_MESSAGES = re.compile(
+    rb"^\s*$|^I\d{4} |^WARNING: All log messages before absl|oneDNN custom operations|cpu_feature_guard|cuInit"
+    rb"|To enable the following|Could not find cuda drivers|Unable to register cu|TF-TRT Warning|computation_placer"
+)
+
+
+def start():
+    """Prepare the process: called by the package `experiments`, before anything else of it is imported."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # characters that the terminal's encoding lacks must not raise
+            stream.reconfigure(errors="backslashreplace")
+    check_backend(os.environ.setdefault("KERAS_BACKEND", DEFAULT_BACKEND))
+    sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), QuietTensorFlow)
+
+
+def check_backend(name: str):
+    """Exit with status 2 and one sentence unless the backend can train and is installed; "" is Keras's own choice."""
+    if name not in ("", "tensorflow", "jax", "torch"):
+        sys.exit(_told(f"KERAS_BACKEND={name}: expected tensorflow, jax or torch."))
+    if name and importlib.util.find_spec(name) is None:
+        expected = "install it there, or set KERAS_BACKEND to one that is: tensorflow, jax or torch"
+        sys.exit(_told(f"KERAS_BACKEND={name}: {name} is not installed in {sys.executable}; {expected}."))
+
+
+def _told(sentence):
+    print(sentence, file=sys.stderr)
+    return 2
+
+
+@contextlib.contextmanager
+def filtered_stderr():
+    """Hold back what is written to file descriptor 2, and write all but the known messages at the end."""
+    sys.stderr.flush()
+    original = os.dup(2)
+    with tempfile.TemporaryFile() as buffer:
+        os.dup2(buffer.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(original, 2)
+            os.close(original)
+            buffer.seek(0)
+            for line in buffer:
+                if not KNOWN_MESSAGES.search(line):
+                    os.write(2, line)
+
+
+class QuietTensorFlow(importlib.machinery.SourceFileLoader):
+    """Finder and loader of the module `tensorflow`, whose start-up messages it drops."""
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        """Return the spec of TensorFlow; None leaves all other modules to the next finder."""
+        spec = importlib.machinery.PathFinder.find_spec(name, path) if name == "tensorflow" else None
+        if spec is not None and spec.origin:
+            spec.loader = cls(name, spec.origin)
+        return spec
+
+    def exec_module(self, module):
+        """Execute the module."""
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # warnings and errors only
+        with filtered_stderr():
+            super().exec_module(module)
