@@ -13,11 +13,11 @@ BACKEND ?= torch
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 ANY_BACKEND := tests/layers tests/generation tests/evaluation tests/training tests/ops
-QUICK_ON_JAX := tests/layers/test_contract.py tests/generation/test_sampling_loop.py tests/training/test_gradient_guard.py
+QUICK_ON_JAX := tests/layers/test_contract.py tests/generation/test_sampling_loop.py tests/training/test_guard.py
 SEVERAL_BACKENDS := tests/data/test_step_dataset.py tests/ops/test_dispatch.py tests/callbacks/test_backends.py \
 	tests/tracking/test_without_tensorflow.py tests/evaluation/test_every_backend.py \
 	tests/training/test_backends.py tests/experiments/test_without_tensorflow.py
-SEVERAL_DEVICES := tests/training/test_devices.py tests/training/test_processes.py tests/training/test_communication.py \
+SEVERAL_DEVICES := tests/training/test_distributed.py tests/docs/test_communication.py \
 	tests/experiments/test_jobs.py
 GPU := KERAS_BACKEND=$(BACKEND) $(PYTHON) -m experiments
 PEERS := tests/pretrained tests/models/test_lora.py tests/models/test_quantization.py tests/data/test_prepare.py \

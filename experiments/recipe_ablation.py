@@ -52,7 +52,7 @@ from keras_seq.random_draws import uniform
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
 from keras_seq.training.config import LEARNING_RATES
-from keras_seq.training.resume_check import diff, leaf_name
+from keras_seq.training.run_config import diff, leaf_name
 
 # cumulative   legacy -> small size -> one change after the other -> new    each recipe is the last one with a change
 # individual   the legacy recipe at the small size with one change          the effect of a change without the others

@@ -42,11 +42,11 @@ from experiments.common.texts import SplitCorpus
 from keras_seq import checks, training
 from keras_seq.data import RandomWindows, StatefulWindows
 from keras_seq.evaluation import Evaluator
-from keras_seq.evaluation.progress_bar import scoring_bar
 from keras_seq.models import Ensemble, LlamaConfig, LSTMConfig
 from keras_seq.saving import save_model
 from keras_seq.tracking import Summaries
-from keras_seq.training import checksummed_json
+from keras_seq.tracking.progress import scoring_bar
+from keras_seq.training import run_folder
 from keras_seq.training.language_model import LanguageModelValidator
 
 NORMUON_LEARNING_RATES = {"lstm": 0.03, "transformer": 0.02}  # the best of those tried, and the default
@@ -175,7 +175,7 @@ def score_ensemble(
     model_config, train = config.model_config(name), config.train_config(name)
     saved = run_config(config, name, model_config, train, None, data.corpus, seed=seed)
     run.mkdir(parents=True, exist_ok=True)
-    checksummed_json.write(run / "config.json", saved)
+    run_folder.write_checksummed(run / "config.json", saved)
     data.tokenizer.save(run / "tokenizer.json")
     save_model(run / "model.keras", ensemble)
     training.write_result(run, result)

@@ -34,12 +34,12 @@ from keras_seq import checks, layers, training
 from keras_seq.data import ArrayBatches
 from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, restore, strip_spacing
 from keras_seq.evaluation.losses import token_losses
-from keras_seq.evaluation.progress_bar import track_progress
 from keras_seq.models import BertConfig, BiLSTMConfig, token_classifier
 from keras_seq.ops.compiled import compiled
 from keras_seq.ops.tensor_checks import at_least_float32
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
+from keras_seq.tracking.progress import track_progress
 
 
 @dataclasses.dataclass(frozen=True)
@@ -307,7 +307,7 @@ def restore_text(run: pathlib.Path, text: str) -> str:
     """Restore the spaces and capitals of a text with the model of a finished run."""
     model, tokenizer = training.load_run(run)
     try:
-        content = training.checksummed_json.read(run / "config.json")["experiment"]
+        content = training.run_folder.read_checksummed(run / "config.json")["experiment"]
         saved = dataclass_from_dict(SpaceRestorationConfig, content)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"--run {run}: its config.json is not that of a run of this experiment.") from error

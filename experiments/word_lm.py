@@ -35,7 +35,7 @@ from keras_seq.models import LSTMConfig
 from keras_seq.tokenizers import WordTokenizer, split_words
 from keras_seq.tracking.summaries import SAMPLE
 from keras_seq.training import read_metrics
-from keras_seq.training.metrics_logger import LOSS_KEYS
+from keras_seq.training.log import LOSS_KEYS
 
 WINDOWS = ("disjoint", "overlapping")
 

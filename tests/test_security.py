@@ -13,7 +13,7 @@ from experiments.inspect_model.page import inspect_page
 from experiments.score_text.__main__ import score_page
 from keras_seq.evaluation import TextScore
 from keras_seq.interpretability.traces import ModelTrace
-from keras_seq.training import checksummed_json
+from keras_seq.training import run_folder
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted(path for folder in ("keras_seq", "experiments") for path in (ROOT / folder).rglob("*.py"))
@@ -146,7 +146,7 @@ def test_no_character_of_a_text_leaves_its_place_in_a_page(page_of, tmp_path):
     plain, hostile = (tmp_path / re.sub("[/\0]", "", name) for name in ("run", HOSTILE))
     for run, name in ((plain, "plain"), (hostile, HOSTILE)):
         run.mkdir()
-        checksummed_json.write(run / "config.json", {"model": {"name": name}, "corpus": {"name": name}})
+        run_folder.write_checksummed(run / "config.json", {"model": {"name": name}, "corpus": {"name": name}})
     plain, page = page_of(("a\n", "b", "c"), plain), page_of((HOSTILE, HOSTILE + "\n", HOSTILE), hostile)
     assert Tags(page).tags == Tags(plain).tags
     assert Tags(page).scripts == Tags(plain).scripts

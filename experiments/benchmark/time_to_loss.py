@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from experiments.benchmark.case import Case
 from experiments.benchmark.compare_process import CompareProcess, WorkerError
+from experiments.benchmark.durations import seconds_by_part, seconds_to_loss
 from experiments.benchmark.settings import ROOT, BenchmarkConfig
-from keras_seq.training.durations import seconds_by_part, seconds_to_loss
 
 TIMES = ("steps_to_loss", "whole_to_loss")  # seconds of steps only; of everything since the command was given
 VALIDATION_CHARACTERS = 150_000  # more than the validation text has

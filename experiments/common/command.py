@@ -23,9 +23,8 @@ from experiments.common.start import filtered_stderr
 from keras_seq import training
 from keras_seq.stop_signals import OUTPUT_CLOSED, guard_output, signal_handler
 from keras_seq.tracking.tracker import import_tracker
-from keras_seq.training import devices, processes
-from keras_seq.training.environment import versions
-from keras_seq.training.resume_check import flatten
+from keras_seq.training import distributed
+from keras_seq.training.run_config import flatten, versions
 
 # a ValueError of theirs is a bug: our checks find mistakes
 LIBRARIES = {"jax", "keras", "numpy", "tensorflow", "torch"}
@@ -56,14 +55,14 @@ class Machine:
             raise ValueError(f"--jobs {self.jobs}: expected it without --devices and --mesh, which use all devices.")
 
     def use_devices(self) -> None:
-        """Use the devices and processes from now on; raise a ValueError as `keras_seq.training.devices` does."""
+        """Use the devices and processes from now on; raise a ValueError as `keras_seq.training.distributed` does."""
         number = int(self.devices) if self.devices is not None and self.devices != "all" else self.devices
-        devices.use_devices(number, self.mesh, self.shard_weights)
+        distributed.use_devices(number, self.mesh, self.shard_weights)
 
     def check(self, config: Any, arguments: Sequence[str]) -> None:
         """Raise a ValueError unless devices and packages fit the options, and each word of the command line counts."""
-        if processes.count() > 1:
-            processes.check_equal({**flatten(dataclasses.asdict(config)), **versions()})
+        if distributed.count() > 1:
+            distributed.check_equal({**flatten(dataclasses.asdict(config)), **versions()})
             if getattr(config, "match", None) == "seconds":
                 raise ValueError("--match seconds: expected one process, because each measures other times.")
         if hasattr(config, "train"):
@@ -73,9 +72,9 @@ class Machine:
         for field in dataclasses.fields(config):
             value = getattr(config, field.name)
             if field.name == "batch_size":
-                devices.check_rows("--batch-size", value)
+                distributed.check_rows("--batch-size", value)
             elif dataclasses.is_dataclass(value) and field.name not in hidden:
-                devices.check_model(field.name.replace("_", "-"), value)
+                distributed.check_model(field.name.replace("_", "-"), value)
 
 
 def split_options(arguments: Sequence[str], script: str) -> tuple[Machine, list[str]]:
@@ -137,7 +136,7 @@ def start_or_resume(
     script = f"experiments.{experiment}"
     if (folder := runs.folder_to_resume(arguments)) is not None:
         machine.use_devices()
-        with first_process_speaks(), processes.private_folder(folder) as folder, runs.own_folder(folder, is_shared):
+        with first_process_speaks(), distributed.private_folder(folder) as folder, runs.own_folder(folder, is_shared):
             if not is_shared:
                 runs.remove_all_leftovers(folder)
             saved = runs.load_config(folder, config_class)
@@ -155,12 +154,12 @@ def start_or_resume(
     machine.use_devices()
     machine.check(config, arguments)
     new_folder = contextlib.nullcontext(parent / "new")
-    if processes.is_first():
+    if distributed.is_first():
         new_folder = runs.timestamped_folder(parent, runs.corpus_label(config))
     with (
         first_process_speaks(),
         new_folder as folder,
-        processes.private_folder(folder) as folder,
+        distributed.private_folder(folder) as folder,
         runs.own_folder(folder, is_shared),
     ):
         if is_shared:
@@ -171,7 +170,7 @@ def start_or_resume(
 @contextlib.contextmanager
 def first_process_speaks() -> Iterator[None]:
     """Drop what the other processes of a training print."""
-    if processes.is_first():
+    if distributed.is_first():
         yield
         return
     with open(os.devnull, "w") as null, contextlib.redirect_stdout(null), contextlib.redirect_stderr(null):
@@ -199,8 +198,8 @@ def exit_with_message(script: str, use_devices: bool = True) -> Iterator[None]:
         if message is None:
             raise
         print(f"{script}: {message}", file=sys.stderr, flush=True)
-        if processes.count() > 1:
-            processes.exit_soon(status, 0 if isinstance(error, processes.LostProcess) else 5)
+        if distributed.count() > 1:
+            distributed.exit_soon(status, 0 if isinstance(error, distributed.LostProcess) else 5)
         sys.exit(status)
 
 
@@ -247,7 +246,7 @@ def raise_on_stop_request() -> Iterator[None]:
 
 def exit_interrupted(script: str, stop: KeyboardInterrupt) -> NoReturn:
     """Print where the checkpoint is and how to resume, as far as the streams can be written, and exit."""
-    if not processes.is_first():  # the first process of the training says it
+    if not distributed.is_first():  # the first process of the training says it
         sys.exit(128 + getattr(stop, "signal_number", next(iter(stop.args), signal.SIGINT)))
     if isinstance(stop, training.TrainingInterrupted):
         message, number, folder = f"\nStopped. A checkpoint is in {stop.path}", stop.signal_number, stop.path.parents[2]

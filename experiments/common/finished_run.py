@@ -12,7 +12,7 @@ from keras_seq import pretrained
 from keras_seq.data import CorpusError, load_corpus
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.base import Tokenizer
-from keras_seq.training import checksummed_json, load_run
+from keras_seq.training import load_run, run_folder
 
 Unknown = Literal["error", "drop"]  # --unknown: name the characters that a model does not know, or leave them out
 MAX_CHARACTERS_TO_NAME = 5
@@ -94,5 +94,5 @@ def read_standard_input() -> str:
 
 def _name(run, key):
     path = run / "config.json"
-    value = checksummed_json.read(path).get(key) if path.is_file() else None
+    value = run_folder.read_checksummed(path).get(key) if path.is_file() else None
     return str(value.get("name", "")) if isinstance(value, dict) else ""

@@ -25,14 +25,14 @@ from typing import Any
 
 import filelock
 import keras
-from keras_seq.ops.dispatch import clear_session
 
 from keras_seq import training
 from keras_seq.data import Corpus
 from keras_seq.files import leftovers, remove_leftovers, remove_partial_files
-from keras_seq.training import checkpoints, checksummed_json
-from keras_seq.training.resume_check import GROW_ONLY, MUTABLE, diff, flatten, format_diff, leaf_name, read_config
-from keras_seq.training.run_lock import lock_run
+from keras_seq.ops.dispatch import clear_session
+from keras_seq.training import checkpoints, run_folder
+from keras_seq.training.run_config import GROW_ONLY, MUTABLE, diff, flatten, format_diff, leaf_name, read_config
+from keras_seq.training.run_folder import lock_run
 
 SETTINGS = "settings.json"  # the config, where runs are shared by several processes: before the first of them begins
 WORKER = "KERAS_SEQ_JOB"  # in the environment of a worker: its number
@@ -172,7 +172,7 @@ def remove_all_leftovers(folder: pathlib.Path):
 
 def write_settings(folder: pathlib.Path, config: Any):
     """Write the config for workers, which may come before the first run has one."""
-    checksummed_json.write(folder / SETTINGS, {"experiment": dataclasses.asdict(config)})
+    run_folder.write_checksummed(folder / SETTINGS, {"experiment": dataclasses.asdict(config)})
 
 
 def load_config(folder: pathlib.Path, config_class: type) -> Any:
@@ -180,7 +180,7 @@ def load_config(folder: pathlib.Path, config_class: type) -> Any:
     first_error = None
     for run in [*list_runs(folder), folder]:
         try:
-            saved = checksummed_json.read(run / SETTINGS) if run == folder else read_config(run)
+            saved = run_folder.read_checksummed(run / SETTINGS) if run == folder else read_config(run)
             return dataclass_from_dict(config_class, saved["experiment"])
         except (checkpoints.CheckpointError, FileNotFoundError) as error:
             first_error = first_error or error
@@ -226,7 +226,9 @@ def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
             for path in folder.glob("*/result.json"):
                 path.unlink(missing_ok=True)
         for run, saved_config in run_configs.items():
-            checksummed_json.write(run / "config.json", {**saved_config, "experiment": dataclasses.asdict(config)})
+            run_folder.write_checksummed(
+                run / "config.json", {**saved_config, "experiment": dataclasses.asdict(config)}
+            )
         if (folder / SETTINGS).exists():
             write_settings(folder, config)
     print(f"Resuming with changed options: {format_diff(changes)}.")

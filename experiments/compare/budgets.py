@@ -20,7 +20,7 @@ from experiments.compare.settings import CompareConfig
 from keras_seq import checks, training
 from keras_seq.models.config import match_parameter_count, shapes_only
 from keras_seq.models.counts import flops_per_token
-from keras_seq.training import checksummed_json
+from keras_seq.training import run_folder
 from keras_seq.training.checkpoints import CorruptCheckpointError
 
 NUM_TIMED_EXECUTIONS = 7  # after the one that compiles
@@ -82,7 +82,7 @@ def step_seconds(
 ) -> dict[str, float]:
     """Return the seconds of a training step of each model: those in the file, or else measured and written to it."""
     try:
-        times = checksummed_json.read(path)
+        times = run_folder.read_checksummed(path)
         return {name: checks.positive_number(name, times[name]) for name in budgets}
     except (CorruptCheckpointError, FileNotFoundError, KeyError, ValueError) as error:
         if path.exists() or any(path.parent.glob("*/config.json")):
@@ -93,7 +93,7 @@ def step_seconds(
         name: _seconds_per_step(config, b.model_config, vocabulary_size, make_windows) for name, b in budgets.items()
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    checksummed_json.write(path, times)
+    run_folder.write_checksummed(path, times)
     return times
 
 

@@ -12,7 +12,7 @@ from experiments.compare import budgets as compare_budgets
 from experiments.compare import sweep as compare_sweep
 from experiments.compare import tables
 from experiments.compare.findings import CURVES, ComparisonResults
-from keras_seq.training.resume_check import read_config
+from keras_seq.training.run_config import read_config
 
 MAX_MODELS_IN_TITLE = 3
 DIGITS = {"tokens": 0, "seconds": 2}  # of the points of a curve; losses have 4

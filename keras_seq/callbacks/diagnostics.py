@@ -21,9 +21,8 @@ from keras_seq.generation.uncached_model import UncachedModel, required_argument
 from keras_seq.layers import Stateful
 from keras_seq.layers.introspection import iter_layers
 from keras_seq.tokenizers.text import show_whitespace
-from keras_seq.tracking.event_records import EventFile
 from keras_seq.tracking.summaries import Summaries, to_pixels
-from keras_seq.tracking.tensorboard import TOKENS_AXIS, summary_protos
+from keras_seq.tracking.tensorboard import TOKENS_AXIS, EventFile, summary_protos
 
 
 def says_nothing(name: str, model: keras.Model, missing: str) -> str:

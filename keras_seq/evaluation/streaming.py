@@ -15,8 +15,8 @@ import keras
 import numpy as np
 from keras import ops, tree
 
-from keras_seq.evaluation.progress_bar import track_progress
 from keras_seq.layers.introspection import iter_layers, vocabulary_size
+from keras_seq.tracking.progress import track_progress
 
 MAX_PARTS = 16
 MAX_LOGITS = 2**26  # of a call

@@ -1,15 +1,12 @@
-"""Derive TensorBoard's tags from the keys of metrics.jsonl, and describe them with their units.
+"""Lay out a run in TensorBoard: the tags of its curves, and the HParams and Custom Scalars pages.
 
     loss, val_loss, val_loss_streaming       Loss/training, Loss/validation, Loss/validation_streaming
-    val_loss_sample                          Loss/validation_sample
-    result/val_loss                          Result/val_loss
-    gradient_norm                            Training/gradient_norm
-    val_accuracy                             Validation/accuracy
-    loss_by_position/7                       Validation/loss_by_position/7
+    val_loss_sample, result/val_loss         Loss/validation_sample, Result/val_loss
+    gradient_norm, val_accuracy              Training/gradient_norm, Validation/accuracy
     gate_saturation/open/lstm_0/forget       diagnostics/gate_saturation/open/lstm_0/forget
 
-TensorBoard sorts groups by code point, so the losses come first and the diagnostics last. Every number of a run has one
-tag in one run of TensorBoard, so that a model has one color in all charts.
+TensorBoard sorts groups by code point: losses come first, diagnostics last. HParams has a row for each run. It takes
+its columns from one run of a folder, and Custom Scalars its charts from all, so both are in a run's own event file.
 """
 
 import math
@@ -51,6 +48,18 @@ DESCRIPTIONS = {
     "seconds": "Seconds in training steps so far, compilation included, without validations and checkpoints.",
     SETTINGS: "All settings of the run; config.json has them too.",
 }
+PARAMETERS = "parameters (millions)"  # the table shows five digits, so that a count would be 8.2113e+5
+NUM_COLUMNS = 5
+FIRST = ("model.name", "corpus.name", PARAMETERS, "seed", "train.learning_rate")
+RESULTS = ("val_loss", "val_loss_streaming")  # the first columns of numbers, over all of the validation data
+COLUMN_NAMES = {"loss": "training loss (nats per token)"} | {
+    f"result/{key}": f"{key} (nats per token)" for key in RESULTS
+}
+# Groups of settings that are equal in all runs of a folder, or too many for a table.
+OMITTED = {
+    *("experiment", "model", "train", "corpus", "tokenizer", "versions", "environment"),
+    *("optimizer", "loss", "length", "batches", "validation"),
+}
 
 
 def scalar_tag(key: str) -> str:
@@ -84,32 +93,6 @@ def describe(name: str, descriptions: Mapping[str, str] = {}) -> str:
         return " ".join(filter(None, ("Of a sample that is spread evenly over the validation data.", whole)))
     groups = (name, *map(str, pathlib.PurePosixPath(name).parents))
     return next((known[group] for group in groups if group in known), "")
-
-
-# Set up TensorBoard's HParams and Custom Scalars pages from a run's own event file.
-#
-# HParams            a row per run: model, corpus, parameters, seed and learning rate; the result's losses, seconds,
-# ...
-# Custom Scalars     training and validation loss in one chart; a chart for each of the `curves` of diagnostics
-#
-# HParams takes the columns of one run of a folder, Custom Scalars the charts of all, so nothing is written beside the
-# runs, where it would be listed as a run of its own. The HParams page shows NUM_COLUMNS hyperparameters and
-# NUM_COLUMNS
-# metrics; the others can be ticked.
-
-
-PARAMETERS = "parameters (millions)"  # the table shows five digits, so that a count would be 8.2113e+5
-NUM_COLUMNS = 5
-FIRST = ("model.name", "corpus.name", PARAMETERS, "seed", "train.learning_rate")
-RESULTS = ("val_loss", "val_loss_streaming")  # the first columns of numbers, over all of the validation data
-COLUMN_NAMES = {"loss": "training loss (nats per token)"} | {
-    f"result/{key}": f"{key} (nats per token)" for key in RESULTS
-}
-# Groups of settings that are equal in all runs of a folder, or too many for a table.
-OMITTED = {
-    *("experiment", "model", "train", "corpus", "tokenizer", "versions", "environment"),
-    *("optimizer", "loss", "length", "batches", "validation"),
-}
 
 
 def select_hparams(settings: Mapping[str, Any], model: keras.Model) -> dict[str, bool | int | float | str]:

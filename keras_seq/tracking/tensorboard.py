@@ -1,33 +1,75 @@
 """Write a run to TensorBoard, with the tokens seen in training as the axis of everything.
 
-All events of a run are in its own folder: one run of TensorBoard, one color. tags.py names the curves, layout.py sets
-up the HParams and Custom Scalars pages.
+All events of a run are in its own folder: one run of TensorBoard, one color. layout.py names the curves and sets up the
+HParams and Custom Scalars pages. Each start of a run writes a file of its own, whose first event says from which tokens
+on it goes: TensorBoard forgets what earlier files have there, so that it shows each point once.
 """
 
 import functools
 import io
+import os
 import pathlib
-from collections.abc import Iterator, Mapping
+import platform
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 from PIL import Image
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.histogram.summary_v2 import histogram_pb
 from tensorboard.plugins.image.metadata import create_summary_metadata
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
+from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
 from keras_seq import checks
 from keras_seq.tracking import layout
-from keras_seq.tracking.event_records import EventFile
 from keras_seq.tracking.layout import SETTINGS, describe, detail_tag, scalar_tag, validation_key
 from keras_seq.tracking.summaries import Summaries, scored_key
 
 TRAIN_KEYS = ("loss", "gradient_norm", "learning_rate", "tokens_per_second", "seconds")  # of metrics.jsonl
 TOKENS_AXIS = "training tokens"
+FILE_VERSION = "brain.Event:2"  # of the first event of a file
+
+
+class EventFile:
+    """Append summaries to a new event file of a folder, which is open only while they are written.
+
+    tensorboard's own writer hands events to a thread, which meets a full disk later than the call that caused it.
+    """
+
+    def __init__(self, folder: str | pathlib.Path):
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        # TensorBoard reads files in the order of their names: this is the last one, whatever the clock says
+        others = (re.match(r"events\.out\.tfevents\.(\d{10})\.", path.name) for path in folder.iterdir())
+        number = max([int(time.time()), *(int(match[1]) + 1 for match in others if match)])
+        self.path = folder / f"events.out.tfevents.{number:010}.{platform.node()}.{os.getpid()}"
+        self._append([Event(wall_time=time.time(), file_version=FILE_VERSION)])
+
+    def write(self, step: int, summaries: Iterable[Summary]):
+        """Append an event for each summary, at a position on the axis."""
+        self._append(Event(wall_time=time.time(), step=step, summary=summary) for summary in summaries)
+
+    def start(self, step: int):
+        """Have TensorBoard forget what earlier files of the folder have from a step on."""
+        event = Event(wall_time=time.time(), step=step, session_log=SessionLog(status=SessionLog.START))
+        self._append([event, event])  # the first start that it reads is no restart
+
+    def _append(self, events):
+        try:
+            with open(self.path, "ab") as file:
+                records = io.BytesIO()
+                for event in events:
+                    RecordWriter(records).write(event.SerializeToString())
+                file.write(records.getvalue())
+        except OSError as error:  # that of a full disk names no file
+            raise type(error)(error.errno, error.strerror, str(self.path)) from error
 
 
 class TokenTensorBoard(keras.callbacks.Callback):
@@ -55,11 +97,22 @@ class TokenTensorBoard(keras.callbacks.Callback):
         if tokens_per_step is not None:
             checks.positive_integer("tokens_per_step", tokens_per_step)
         self.log_dir, self.tokens_per_step = log_dir, tokens_per_step
-        self._hparams = {}
+        self._hparams, self._start = {}, None
 
     @functools.cached_property
     def _file(self):
-        return EventFile(self.log_dir)
+        file = EventFile(self.log_dir)
+        if self._start is not None:
+            file.start(self._start)
+        return file
+
+    def resume_at(self, tokens: int):
+        """Go on in the folder of a run: TensorBoard shows its earlier files up to these tokens only.
+
+        Args:
+            tokens: Tokens seen in training so far; 0 shows nothing of them.
+        """
+        self._start = tokens + 1 if tokens else 0
 
     def on_epoch_end(self, epoch, logs=None):
         """Write the epoch's logs and the learning rate at the current tokens, if `tokens_per_step` was given."""
@@ -142,15 +195,3 @@ def summary_protos(summaries: Summaries, axis: str) -> Iterator[Summary]:
 def code_block(text: str) -> str:
     """Return a text as a code block of Markdown."""
     return "\n".join("    " + line for line in text.splitlines())
-
-
-def curve_points(lines: list[dict]) -> dict[tuple[str, int], float]:
-    """Return the points of TensorBoard's curves that the lines of metrics.jsonl stand for: `{(tag, tokens): value}`."""
-    points = {}
-    for line in lines:
-        if line["split"] == "train":
-            points |= {(scalar_tag(key), line["tokens"]): line[key] for key in TRAIN_KEYS}
-        elif line["split"] == "validation":
-            names = line.keys() - {"step", "tokens", "split"}
-            points |= {(scalar_tag(validation_key(name)), line["tokens"]): line[name] for name in names}
-    return points

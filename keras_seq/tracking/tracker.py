@@ -4,9 +4,8 @@
     record(tokens, logs)                 a point of each curve, at the tokens seen in training
     write(tokens, summaries)             a validation
 
-TensorBoard's files are always written: they are a part of the run's folder, are resumed exactly, and alone have images,
-histograms and the HParams page. The others get the settings, the curves under TensorBoard's tags, and the texts; their
-packages are imported only for a run that asks for one.
+TensorBoard's files are always written. They alone have images, histograms and the HParams page. The other trackers get
+the settings, the curves under TensorBoard's tags, and the texts. Their packages are imported where one is asked for.
 """
 
 import contextlib
@@ -159,9 +158,10 @@ RUNS = {"trackio": TrackioRun, "wandb": WandbRun}
 
 
 @contextlib.contextmanager
-def open_tracker(name: str, folder: str | pathlib.Path) -> Iterator[Tracker]:
-    """Yield TensorBoard's tracker of a run, joined with another one unless that is "tensorboard"."""
+def open_tracker(name: str, folder: str | pathlib.Path, tokens: int = 0) -> Iterator[Tracker]:
+    """Yield TensorBoard's tracker of a run that goes on at `tokens`, with trackio's or wandb's if it is named."""
     board = TokenTensorBoard(folder)
+    board.resume_at(tokens)
     if name == "tensorboard":
         yield board
     else:

@@ -3,33 +3,36 @@
     model/...      all variables of the training model: weights, dropout seeds, the carried state
     optimizer/...  moments, and the step, on which data, learning rate and seeds depend
     metrics/...    partial sums of the current logging interval
+    metadata       the step, copies of the run's config.json and metrics.jsonl, and a checksum of all
 
-They are the same on every Keras backend: a run of one goes on on another. The metadata hold the step, the sizes of the
-TensorBoard event files, and copies of the run's config.json and metrics.jsonl, from which these two files are rebuilt
-if they are corrupt.
-
-A variable's name is its index and its path, so that layers of the same name stay apart. Automatic suffixes such as
-`_1` are stripped from the path, because a second model in the same process gets different ones. `latest` holds the name
-of the last checkpoint, so that a missing one is noticed. best.safetensors is a copy of the checkpoint with the lowest
-validation loss. A finished run keeps its last and its best checkpoint: one file with two names where they are the same.
+A run of one Keras backend goes on on another. A variable's name is its index and its path without automatic suffixes
+such as `_1`, which differ for a second model in a process. `latest` names the last checkpoint, so that a missing one is
+noticed. best.safetensors is a copy of the checkpoint with the lowest validation loss.
 """
 
 import base64
 import contextlib
 import filecmp
+import hashlib
 import json
+import os
 import pathlib
 import re
+import stat
 import warnings
 import zlib
 
 import keras
+import numpy as np
+import safetensors
+import safetensors.numpy
 
-from keras_seq.files import atomic_write, set_aside, write_text
-from keras_seq.tracking.event_files import file_sizes
-from keras_seq.training import checksummed_safetensors, processes
+from keras_seq.files import atomic_write, set_aside, write_bytes, write_text
+from keras_seq.training import distributed
 
 MAX_TO_KEEP = 2
+MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors library
+CHECKSUM = "checksum"
 LATEST, BEST = "latest", "best.safetensors"
 COPIED_FILES = ("config.json", "metrics.jsonl")  # of the run's folder, kept in the metadata
 NAME_PATTERN = re.compile(r"step-(\d{8,})\.safetensors")
@@ -42,6 +45,48 @@ class CheckpointError(ValueError):
 
 class CorruptCheckpointError(CheckpointError):
     """Report a corrupt, truncated or modified file of a run."""
+
+
+def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
+    """Return the digest of arrays and of metadata without a checksum: 32 hexadecimal digits."""
+    digest = hashlib.blake2b(json.dumps(sorted(metadata.items())).encode(), digest_size=16)
+    for name, array in sorted(arrays.items()):
+        digest.update(json.dumps([name, array.dtype.name, array.shape]).encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def write_arrays(path: str | pathlib.Path, arrays: dict[str, np.ndarray], metadata: dict[str, str]):
+    """Write arrays and metadata with a checksum, atomically and durably."""
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # `save` writes memory as it is
+    write_bytes(path, safetensors.numpy.save(arrays, {**metadata, CHECKSUM: checksum(arrays, metadata)}))
+
+
+def read_arrays(path: str | pathlib.Path, max_bytes: int) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """Return metadata and arrays as they were written; a file that is not intact is a `CorruptCheckpointError`.
+
+    The file is not trusted: its sizes are checked before it is read, and its arrays may have `max_bytes` at most.
+    """
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise CorruptCheckpointError(f"{path} is not intact: it is a symbolic link or not a regular file")
+    with open(path, "rb") as file:
+        first = file.read(8)
+        start = 8 + int.from_bytes(first, "little")  # of the arrays, after the header
+        if start > min(status.st_size, MAX_HEADER_BYTES) or status.st_size > start + max_bytes:
+            raise CorruptCheckpointError(
+                f"{path} is not intact: it has {status.st_size:,} bytes; expected a header of {start:,}, and at most "
+                f"{max_bytes:,} of arrays"
+            )
+        data = first + file.read(status.st_size - 8)
+    try:
+        arrays = safetensors.numpy.load(data)
+        metadata = json.loads(data[8:start]).get("__metadata__", {})
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise CorruptCheckpointError(f"{path} is not intact: {error}") from error
+    if metadata.pop(CHECKSUM, None) != checksum(arrays, metadata):
+        raise CorruptCheckpointError(f"{path} is not intact: its checksum does not match")
+    return metadata, arrays
 
 
 def _variables(training_model):
@@ -60,132 +105,55 @@ def _variables(training_model):
 
 def _to_numpy(variable):
     """Return the exact value: bfloat16, which NumPy lacks, as float32, integers, of any width, as int64."""
-    value = processes.whole_value(variable)
+    value = distributed.whole_value(variable)
     wider = "float32" if value.dtype.name == "bfloat16" else "int64" if value.dtype.kind in "iu" else value.dtype
     return value.astype(wider)
 
 
 def save(folder: str | pathlib.Path, training_model: keras.Model, max_to_keep: int = MAX_TO_KEEP) -> pathlib.Path:
-    """Save a checkpoint of a compiled and built model at its current step, and remove old ones.
-
-    Args:
-        folder: Folder of the checkpoints, inside the run's folder.
-        training_model: Model whose variables are saved, with those of its optimizer and metrics.
-        max_to_keep: Number of most recent checkpoints to keep.
-
-    Returns:
-        The path of the checkpoint.
-
-    Raises:
-        OSError: If it cannot be written; earlier checkpoints are unchanged then.
-    """
-    folder = pathlib.Path(folder)
-    step = int(training_model.optimizer.step)
+    """Save a compiled and built model at its step, remove all but the last checkpoints, and return the path."""
+    folder, step = pathlib.Path(folder), int(training_model.optimizer.step)
     path = _path(folder, step)
     arrays = {name: _to_numpy(variable) for name, variable in _variables(training_model).items()}
-    checksummed_safetensors.write(path, arrays, {"step": str(step), **_run_metadata(folder.parent)})
+    files = (folder.parent / name for name in COPIED_FILES)
+    copies = {p.name: base64.b64encode(zlib.compress(p.read_bytes(), 1)).decode() for p in files if p.is_file()}
+    write_arrays(path, arrays, {"step": str(step), **copies})
     write_text(folder / LATEST, path.name)
     prune(folder, max_to_keep)
     return path
-
-
-def _run_metadata(run):
-    paths = (run / name for name in COPIED_FILES)
-    copies = {p.name: base64.b64encode(zlib.compress(p.read_bytes(), 1)).decode() for p in paths if p.is_file()}
-    return {"event_file_sizes": json.dumps(file_sizes(run)), **copies}
-
-
-def _metadata(path) -> dict:
-    """Return the metadata of a checkpoint; {} if it is corrupt or missing."""
-    try:
-        metadata, _ = checksummed_safetensors.read(path, pathlib.Path(path).stat().st_size)
-    except (checksummed_safetensors.CorruptFileError, OSError):
-        return {}
-    return metadata
-
-
-def logs_at(folder: str | pathlib.Path, step: int) -> tuple[bytes, dict[str, int]]:
-    """Return metrics.jsonl and the sizes of the event files as they were at the checkpoint of a step.
-
-    Args:
-        folder: Folder of the checkpoints.
-        step: Step of an existing checkpoint, or 0 for the start of a run.
-
-    Returns:
-        The bytes of metrics.jsonl, and the sizes by path relative to the run's folder.
-
-    Raises:
-        CheckpointError: If the checkpoint has no copy of metrics.jsonl.
-    """
-    if not step:
-        return b"", {}
-    path = _path(folder, step)
-    metadata = _metadata(path)
-    if not {"metrics.jsonl", "event_file_sizes"} <= metadata.keys():
-        raise CheckpointError(f"{path} has no copy of metrics.jsonl; train this run anew.")
-    return _copy(metadata, "metrics.jsonl"), json.loads(metadata["event_file_sizes"])
 
 
 def _path(folder, step):
     return pathlib.Path(folder) / f"step-{step:08d}.safetensors"
 
 
+def _metadata(path) -> dict:
+    """Return the metadata of a checkpoint; {} if it is corrupt or missing."""
+    try:
+        return read_arrays(path, pathlib.Path(path).stat().st_size)[0]
+    except (CorruptCheckpointError, OSError):
+        return {}
+
+
 def _copy(metadata, name):
     return zlib.decompress(base64.b64decode(metadata[name])) if name in metadata else None
 
 
-def latest_copy(folder: str | pathlib.Path, name: str) -> bytes | None:
-    """Return the copy of a run's file in the latest intact checkpoint, or None.
+def metrics_at(folder: str | pathlib.Path, step: int) -> bytes:
+    """Return metrics.jsonl as it was at the checkpoint of a step, or nothing at step 0, the start of a run."""
+    if not step:
+        return b""
+    metrics = _copy(_metadata(_path(folder, step)), "metrics.jsonl")
+    if metrics is None:
+        raise CheckpointError(f"{_path(folder, step)} has no copy of metrics.jsonl; train this run anew.")
+    return metrics
 
-    Args:
-        folder: Folder of the checkpoints.
-        name: One of `COPIED_FILES`.
-    """
+
+def latest_copy(folder: str | pathlib.Path, name: str) -> bytes | None:
+    """Return one of the COPIED_FILES as the latest intact checkpoint has it, or None."""
     folder = pathlib.Path(folder)
     copies = (_copy(_metadata(path), name) for path in [*reversed(list_checkpoints(folder)), folder / BEST])
     return next((copy for copy in copies if copy is not None), None)
-
-
-def latest_event_file_sizes(folder: str | pathlib.Path) -> dict[str, int]:
-    """Return the sizes of the event files at the latest intact checkpoint; {} if there is none."""
-    metadata = (_metadata(path) for path in reversed(list_checkpoints(folder)))
-    return json.loads(next((m["event_file_sizes"] for m in metadata if "event_file_sizes" in m), "{}"))
-
-
-def prune(folder: str | pathlib.Path, max_to_keep: int = MAX_TO_KEEP):
-    """Remove all but the most recent checkpoints.
-
-    Args:
-        folder: Folder of the checkpoints.
-        max_to_keep: Number of checkpoints to keep.
-    """
-    for old in list_checkpoints(folder)[:-max_to_keep]:
-        old.unlink()
-
-
-def keep_last(folder: str | pathlib.Path):
-    """Keep one checkpoint of a finished run, and the best one, which takes no space if it is the same.
-
-    A resumed run goes on from the last one as from any; a kill between two steps of this leaves more files than needed.
-
-    Args:
-        folder: Folder of the checkpoints.
-    """
-    best, paths = pathlib.Path(folder) / BEST, list_checkpoints(folder)
-    if not paths or not _metadata(paths[-1]):
-        return  # the others are what a corrupt one is restored from
-    prune(folder, 1)
-    if best.is_file() and not best.samefile(paths[-1]) and filecmp.cmp(best, paths[-1], shallow=False):
-        with contextlib.suppress(OSError, NotImplementedError), atomic_write(best) as temporary:
-            temporary.unlink(missing_ok=True)
-            temporary.hardlink_to(paths[-1])  # a file system without links has two files
-
-
-def save_best_copy(path: str | pathlib.Path):
-    """Copy a checkpoint to best.safetensors beside it."""
-    path = pathlib.Path(path)
-    with atomic_write(path.with_name(BEST)) as temporary:
-        temporary.write_bytes(path.read_bytes())
 
 
 def list_checkpoints(folder: str | pathlib.Path) -> list[pathlib.Path]:
@@ -199,27 +167,42 @@ def has_checkpoints(folder: str | pathlib.Path) -> bool:
     return bool(list_checkpoints(folder)) or (pathlib.Path(folder) / BEST).exists()
 
 
+def prune(folder: str | pathlib.Path, max_to_keep: int = MAX_TO_KEEP):
+    """Remove all but the last checkpoints."""
+    for old in list_checkpoints(folder)[:-max_to_keep]:
+        old.unlink()
+
+
+def keep_last(folder: str | pathlib.Path):
+    """Keep the last and the best checkpoint of a finished run: one file with two names where they are the same."""
+    best, paths = pathlib.Path(folder) / BEST, list_checkpoints(folder)
+    if not paths or not _metadata(paths[-1]):
+        return  # the others are what a corrupt one is restored from
+    prune(folder, 1)
+    if best.is_file() and not best.samefile(paths[-1]) and filecmp.cmp(best, paths[-1], shallow=False):
+        with contextlib.suppress(OSError, NotImplementedError), atomic_write(best) as temporary:
+            temporary.unlink(missing_ok=True)
+            temporary.hardlink_to(paths[-1])  # a file system without links has two files
+
+
+def save_best_copy(path: str | pathlib.Path):
+    """Copy a checkpoint to best.safetensors beside it."""
+    path = pathlib.Path(path)
+    write_bytes(path.with_name(BEST), path.read_bytes())
+
+
 def load(path: str | pathlib.Path, training_model: keras.Model) -> int:
-    """Restore a checkpoint and return its step.
+    """Restore a checkpoint and return its step; the model is unchanged if an error is raised.
 
-    Args:
-        path: Path of the checkpoint.
-        training_model: Compiled and built model to restore; it is unchanged if an error is raised.
-
-    Returns:
-        The step.
-
-    Raises:
-        CorruptCheckpointError: If the file is not an intact checkpoint.
-        CheckpointError: If its names, shapes or dtypes differ from the model's.
+    A file that is not intact is a `CorruptCheckpointError`, one of another model a `CheckpointError`.
     """
     variables = _variables(training_model)
     expected = {name: _to_numpy(variable) for name, variable in variables.items()}
     try:
         # twice the expected size still allows to name how the checkpoint of another model differs
-        _, arrays = checksummed_safetensors.read(path, 2 * sum(value.nbytes for value in expected.values()) + 2**20)
-    except (checksummed_safetensors.CorruptFileError, OSError) as error:
-        raise CorruptCheckpointError(f"{path}: not an intact checkpoint ({error}).") from error
+        _, arrays = read_arrays(path, 2 * sum(value.nbytes for value in expected.values()) + 2**20)
+    except OSError as error:
+        raise CorruptCheckpointError(f"{path} is not intact: {error}") from error
     differences = [f"{name!r:.100}" for name in sorted(arrays.keys() ^ variables.keys())] or [
         f"{name}: {arrays[name].dtype.name} {arrays[name].shape} in the file, {value.dtype.name} {value.shape} in the "
         "model"
@@ -238,18 +221,8 @@ def load(path: str | pathlib.Path, training_model: keras.Model) -> int:
 def load_latest(folder: str | pathlib.Path, training_model: keras.Model) -> int:
     """Restore the latest intact checkpoint of a folder and return its step; 0 if there is none.
 
-    Corrupt and missing checkpoints are skipped with a warning; corrupt ones are renamed to `*.corrupt`. If the latest
-    is not available, best.safetensors is used where it is later than the others.
-
-    Args:
-        folder: Folder of the checkpoints.
-        training_model: Compiled and built model to restore.
-
-    Returns:
-        The step.
-
-    Raises:
-        CheckpointError: If the latest intact checkpoint belongs to another model.
+    A corrupt or missing one is skipped with a warning; a corrupt one is renamed to `*.corrupt`. Then best.safetensors
+    is used if it is later than the others.
     """
     folder = pathlib.Path(folder)
     latest, paths, loaded, step, problem = folder / LATEST, list_checkpoints(folder), None, 0, ""
@@ -263,7 +236,7 @@ def load_latest(folder: str | pathlib.Path, training_model: keras.Model) -> int:
         try:
             step = load(path, training_model)
         except CorruptCheckpointError as error:
-            problem = str(error)
+            problem = f"{error}."
             path.replace(path.with_suffix(".corrupt"))
         else:
             loaded = path
@@ -289,6 +262,5 @@ def _best_as_step(folder, later_than):
     if step <= later_than:
         return None
     path = _path(folder, step)
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(best.read_bytes())
+    write_bytes(path, best.read_bytes())
     return path

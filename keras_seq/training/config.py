@@ -1,4 +1,9 @@
-"""Configure a training: one frozen dataclass, also a group of command-line options and a part of config.json."""
+"""Configure a training: one frozen dataclass, also a group of command-line options and a part of config.json.
+
+Once the model and the steps are known, options that cannot be meant are refused. An option without effect is an error
+if the result could be taken for another one; if only a short training leaves it without effect, it is a line on the
+terminal.
+"""
 
 import dataclasses
 import math
@@ -153,15 +158,7 @@ class TrainConfig:
             raise ValueError(f"{name}={value!r}; expected None, or optimizer={' or '.join(optimizers)}.")
 
     def validated_characters(self, total: int, min_characters: int = 2) -> int:
-        """Return how many characters of the validation text are scored during training.
-
-        Args:
-            total: Characters of the whole text.
-            min_characters: Fewest characters that can be scored: those of a window, and the next one.
-
-        Raises:
-            ValueError: If `validation_characters` is less than `min_characters`.
-        """
+        """Return how many of the validation text's characters are scored during training, a window's at least."""
         size = self.validation_characters
         if size is not None and size < min_characters:
             raise ValueError(
@@ -202,7 +199,7 @@ class TrainConfig:
             options["adam_lr_ratio"] = self.resolved(model)["adam_lr_ratio"]
             options["ns_steps"] = NS_STEPS[family(model)]
         if self.precision == "float16":
-            # small gradients would underflow unscaled; the scale is halved where they overflow (gradient_guard.py)
+            # small gradients would underflow unscaled; the scale is halved where they overflow (guard.py)
             options["loss_scale_factor"] = 1024.0
         return options
 
@@ -220,3 +217,62 @@ class TrainConfig:
         """Return `steps_per_execution` that divides `step` too, for a run resumed between two intervals."""
         interval = math.gcd(self.log_every, self.validate_every, self.checkpoint_every, step)
         return max(n for n in range(1, MAX_STEPS_PER_EXECUTION + 1) if interval % n == 0)
+
+
+class OptionError(ValueError):
+    """Report an option of a training that does not fit its model or its number of steps."""
+
+
+def check_options(training_model: keras.Model, train: TrainConfig, total_steps: int) -> None:
+    """Refuse options of a training that do not fit the compiled model or the number of steps."""
+    optimizer = training_model.optimizer
+    accumulated = optimizer.accumulation_steps or 1
+    if accumulated > total_steps:
+        raise OptionError(
+            f"gradient_accumulation_steps={accumulated} in a training of {total_steps} steps, which would change no "
+            f"weight; expected at most {total_steps}, or more steps."
+        )
+    compiled = optimizer.train_config
+    if compiled is None:
+        return
+    differ = [name for name in COMPILED_FIELDS if getattr(compiled, name) != getattr(train, name)]
+    if differ:
+        values = ", ".join(f"{name}={getattr(compiled, name)!r}" for name in differ)
+        raise OptionError(f"{training_model.name} was compiled with {values}; expected the config of its training.")
+    dtypes = {layer.compute_dtype for layer in iter_layers(training_model)}
+    if (train.precision != "float32" or "float16" in dtypes) and train.precision not in dtypes:
+        computed = " and ".join(sorted(dtype for dtype in dtypes if dtype is not None))
+        raise OptionError(
+            f"precision={train.precision!r}, but {training_model.name} computes in {computed}; build the model with "
+            f"dtype={train.dtype_policy!r} (TrainConfig.dtype_policy), or change the precision."
+        )
+
+
+def words_of_no_effect(training_model: keras.Model, train: TrainConfig, total_steps: int) -> list[str]:
+    """Return a sentence for each option that has no effect, or less than it says."""
+    optimizer, words = training_model.optimizer, []
+    if optimizer.train_config is None:
+        defaults = TrainConfig()
+        given = [name for name in COMPILED_FIELDS if getattr(train, name) != getattr(defaults, name)]
+        if given:
+            words.append(f"{training_model.name} is compiled: {', '.join(given)} of its TrainConfig have no effect.")
+    rate = optimizer.get_config()["learning_rate"]
+    warmup_steps = rate["config"].get("warmup_steps", 0) if isinstance(rate, dict) else 0
+    if warmup_steps > total_steps:
+        words.append(
+            f"The warm-up of {warmup_steps} steps is longer than the training of {total_steps}: the learning rate ends "
+            f"at {total_steps / warmup_steps:.0%} of its peak."
+        )
+    accumulated = optimizer.accumulation_steps or 1
+    if rest := total_steps % accumulated:
+        words.append(
+            f"gradient_accumulation_steps={accumulated} does not divide the {total_steps} steps: the gradients of the "
+            f"last {rest} change no weight."
+        )
+    validations = -(-total_steps // train.validate_every)
+    if train.patience is not None and train.patience + 1 >= validations:
+        words.append(
+            f"patience={train.patience} cannot end a training of {validations} validations: expected fewer, or a "
+            "smaller validate_every."
+        )
+    return words

@@ -1,20 +1,68 @@
-"""Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon/): move hidden matrices by orthogonal steps.
+"""Muon and NorMuon: move hidden matrices by orthogonal steps, and all other weights by AdamW.
 
+Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon/), whose updates have all singular values near 1:
     m <- mu m + g;    u = polar factor of g + mu m;    W <- W - lr sqrt(max(1, columns / rows)) u
-
-A hidden matrix moves along the semi-orthogonal matrix nearest to its momentum (polar_express.py), so that every
-direction of the matrix learns at the same rate. All other weights (embeddings, the head, biases, norms) are updated by
-AdamW.
+NorMuon (Li et al., 2025, arXiv:2510.05491), whose neurons, the columns of W, move equally far:
+    v <- beta_2 v + (1 - beta_2) mean over rows of u^2;    n = u / sqrt(v);    u <- n |u| / |n|
+The polar factor by matrix products alone, the Polar Express (Amsel et al., 2025, arXiv:2505.16932):
+    X <- X / |X X^T|^(1/2);    X <- a_k X + (b_k X X^T + c_k (X X^T)^2) X    for k = 1, 2, ...
+Step k maps each singular value s to a_k s + b_k s^3 + c_k s^5, the polynomial that brings all of [0.001, 1] nearest to
+1 after the steps before it. The norm of X X^T, which step 1 computes anyway, leaves larger singular values than |X|.
 """
 
 import keras
 from keras import ops
 
-from keras_seq import kernels
-from keras_seq.training.gradient_guard import GradientGuard
-from keras_seq.training.gradient_lists import add_all, sums_of_squares, weighted_sums
+from keras_seq import checks
+from keras_seq.ops.dispatch import on_cpu
+from keras_seq.training import tensor_lists
+from keras_seq.training.guard import GradientGuard
 from keras_seq.training.muon_blocks import muon_blocks
-from keras_seq.training.polar_express import are_faster_together, polar_express, wide_and_normalized
+from keras_seq.training.tensor_lists import ON_TORCH, add_all, sums_of_squares, weighted_sums
+
+# Algorithm 1 of the paper, with its safety factor of 1.01 against rounding in bfloat16. The last one may be repeated.
+COEFFICIENTS = [
+    (a / 1.01, b / 1.01**3, c / 1.01**5)
+    for a, b, c in (
+        (8.28721201814563, -23.595886519098837, 17.300387312530933),
+        (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+        (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+        (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+        (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
+        (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
+        (1.8750014808534479, -1.2500016453999487, 0.3750001645474248),
+    )
+]
+MIN_ROWS = 256  # of matrices that TensorFlow multiplies together on a CPU; of smaller ones it has several at once
+
+
+def wide_and_normalized(x, dtype: str):
+    """Return matrices `[..., rows, columns]`, transposed if they are tall, divided by their Frobenius norms."""
+    x = x if x.shape[-2] <= x.shape[-1] else ops.swapaxes(x, -1, -2)
+    return ops.cast(x / (ops.norm(x, axis=(-2, -1), keepdims=True) + 1e-7), dtype)
+
+
+def polar_express(x, ns_steps: int):
+    """Move all singular values of `wide_and_normalized` matrices near 1, in so many steps, in the dtype of x."""
+    coefficients = (COEFFICIENTS + COEFFICIENTS[-1:] * ns_steps)[:ns_steps]
+    if ON_TORCH:
+        return tensor_lists.polynomials_on_torch(x, coefficients)
+    for k, (a, b, c) in enumerate(coefficients):
+        gram = ops.matmul(x, ops.swapaxes(x, -1, -2))
+        square = ops.matmul(gram, gram)
+        if k == 0:  # 1 / |X X^T|^(1/2), from the trace of (X X^T)^2; the norm is at least rows^(-1/2), unless x is zero
+            squared_norm = ops.sum(ops.cast(ops.diagonal(square, axis1=-2, axis2=-1), "float32"), axis=-1)
+            factor = ops.maximum(squared_norm, 1e-12)[..., None, None] ** -0.25
+            a, b, c = (ops.cast(power, x.dtype) for power in (a * factor, b * factor**3, c * factor**5))
+        x = a * x + ops.matmul(b * gram + c * square, x)
+    return x
+
+
+def are_faster_together(rows: int, dtype: str) -> bool:
+    """Return whether one product of many matrices of so many rows takes less time than one for each."""
+    if ON_TORCH or not on_cpu():
+        return True
+    return keras.backend.backend() == "tensorflow" and dtype == "float32" and rows >= MIN_ROWS
 
 
 def _at(indices, *lists):
@@ -22,7 +70,7 @@ def _at(indices, *lists):
     return [[values[index] for index in indices] for values in lists]
 
 
-def _blocks(matrices, num_blocks):
+def _split_blocks(matrices, num_blocks):
     """Return the blocks of matrices `[rows, columns]` of one shape as `[matrices blocks, rows, columns / blocks]`."""
     x = ops.stack(matrices)
     if num_blocks > 1:
@@ -32,7 +80,7 @@ def _blocks(matrices, num_blocks):
     return x
 
 
-def _matrices(blocks, num):
+def _join_blocks(blocks, num):
     """Return the matrices, as many as `num`, of their blocks."""
     num_blocks, rows, columns = blocks.shape
     if num_blocks > num:
@@ -99,7 +147,7 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
             return
         super().build(variables)
         # here, because TensorFlow passes the inner tf.Variable to update_step, which lacks the class of the layer
-        self.muon_blocks = [muon_blocks(v) for v in variables]
+        self.num_blocks = [muon_blocks(v) for v in variables]
         self.momenta = self.add_optimizer_variables(variables, "momentum")
         self.velocities = [
             None if self.is_hidden_matrix(v) else self.add_variable_from_reference(v, name="velocity")
@@ -107,10 +155,7 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         ]
 
     def _update(self, grads, variables):
-        """Update in three parts, of which the polynomials are computed outside of XLA.
-
-        XLA's matrix products are slower than TensorFlow's, in bfloat16 by far.
-        """
+        """Update in three parts, the polynomials outside of XLA, whose matrix products are slower than TensorFlow's."""
         self._groups = self._groups_of(grads, variables)
         squares, matrices = self.compiled(lambda grads: self._squares_and_matrices(grads, variables), variables)(grads)
         self._orthogonal = [[polar_express(x, self.ns_steps) for x in group] for group in matrices]
@@ -118,18 +163,18 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         self._groups = self._orthogonal = ()
 
     def _groups_of(self, grads, variables):
-        """Return the hidden matrices, by their indices, in lists of such as are alike and faster together."""
+        """Return the indices of the hidden matrices, in a list those that are alike and faster together."""
         groups = {}
         for variable, gradient in zip(variables, grads, strict=True):
             index = self._get_variable_index(variable)
             if gradient is not None and self.velocities[index] is None:
-                alike = tuple(variable.shape), variable.dtype, self.muon_blocks[index]
+                alike = tuple(variable.shape), variable.dtype, self.num_blocks[index]
                 groups.setdefault(alike if self._are_faster_together(index) else index, []).append(index)
         return [*groups.values()]
 
     def _are_faster_together(self, index):
         (rows, columns), dtype = self.momenta[index].shape, self.iteration_dtype or self.momenta[index].dtype
-        return are_faster_together(min(rows, columns // self.muon_blocks[index]), dtype)
+        return are_faster_together(min(rows, columns // self.num_blocks[index]), dtype)
 
     def _squares_and_matrices(self, grads, variables):
         """Return the sums of squares, and for each group the normalized blocks of g + mu m, together or each."""
@@ -140,7 +185,7 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
             clipped = self.clipped([gradients[index] for index in group], squares, momenta[0].dtype)
             # g + mu (mu m + g), divided by 1 + mu, for its length does not matter
             nesterov = weighted_sums(clipped, momenta, self.momentum**2 / (1 + self.momentum))
-            blocks = _blocks(nesterov, self.muon_blocks[group[0]])
+            blocks = _split_blocks(nesterov, self.num_blocks[group[0]])
             x = wide_and_normalized(blocks, self.iteration_dtype or blocks.dtype)
             matrices.append([x] if self._are_faster_together(group[0]) else ops.unstack(x, x.shape[0]))
         return squares, matrices
@@ -162,12 +207,12 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         variables, momenta = _at(group, self._trainable_variables, self.momenta)
         add_all(momenta, grads, decay=self.momentum)
         dtype, (rows, columns) = momenta[0].dtype, momenta[0].shape
-        columns //= self.muon_blocks[group[0]]
+        columns //= self.num_blocks[group[0]]
         blocks = ops.cast(orthogonal[0] if len(orthogonal) == 1 else ops.stack(orthogonal), dtype)
         blocks = ops.reshape(blocks, (-1, min(rows, columns), max(rows, columns)))
         rate = ops.cast(learning_rate, dtype) * max(1.0, columns / rows) ** 0.5
         steps = self._steps(group, blocks if rows <= columns else ops.swapaxes(blocks, 1, 2), -rate)
-        add_all(variables, _matrices(steps, len(group)))
+        add_all(variables, _join_blocks(steps, len(group)))
 
     def _steps(self, group, blocks, rate):
         """Return a rate times the directions of a group, given its semi-orthogonal blocks `[blocks, rows, columns]`."""
@@ -175,14 +220,13 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
 
     def _adamw(self, indices, grads, learning_rate):
         variables, momenta, velocities = _at(indices, self._trainable_variables, self.momenta, self.velocities)
-        betas, dtype = (self.adam_beta_1, self.adam_beta_2), keras.backend.result_type(momenta[0].dtype, "float32")
-        step = ops.cast(self.iterations + 1, dtype)
-        corrections = [1 - ops.power(beta, step) for beta in betas]
-        epsilon = self.epsilon * ops.sqrt(corrections[1])  # Keras's, of a root that is not corrected
-        args = variables, grads, momenta, velocities, self.iterations, learning_rate, *betas, epsilon
-        if kernel := kernels.dispatch("adam", None, *args):
-            kernel(*args)
+        betas = self.adam_beta_1, self.adam_beta_2
+        if ON_TORCH:
+            args = variables, grads, momenta, velocities, self.iterations, learning_rate, betas, self.epsilon
+            tensor_lists.adam_on_torch(*args)
             return
+        step = ops.cast(self.iterations + 1, keras.backend.result_type(momenta[0].dtype, "float32"))
+        corrections = [1 - ops.power(beta, step) for beta in betas]
         for variable, gradient, momentum, velocity in zip(variables, grads, momenta, velocities, strict=True):
             gradient, rate, *of_moments = (ops.cast(x, variable.dtype) for x in (gradient, learning_rate, *corrections))
             self.assign_add(momentum, (1 - self.adam_beta_1) * (gradient - momentum))
@@ -194,3 +238,49 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
         names = ("adam_lr_ratio", "momentum", "adam_beta_1", "adam_beta_2", "epsilon", "ns_steps", "iteration_dtype")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class NorMuon(Muon):
+    """Update hidden matrices by Muon with normalized neurons, and all other weights by AdamW.
+
+    Args:
+        *args: Arguments of `Muon`.
+        neuron_beta_2: Decay of the mean squares of the columns, from 0 up to but not including 1.
+        name: Name of the optimizer.
+        **kwargs: Arguments of `Muon`.
+
+    Raises:
+        ValueError: If `neuron_beta_2` is out of its range, or as `Muon`.
+    """
+
+    def __init__(self, *args, neuron_beta_2: float = 0.95, name: str = "normuon", **kwargs):
+        super().__init__(*args, name=name, **kwargs)
+        self.neuron_beta_2 = checks.fraction("neuron_beta_2", neuron_beta_2)
+
+    def build(self, variables):
+        """Create the optimizer's variables for these weights."""
+        if self.built:
+            return
+        super().build(variables)
+        self.neuron_velocities = [self._neuron_velocity(v) if self.is_hidden_matrix(v) else None for v in variables]
+
+    def _neuron_velocity(self, variable):
+        blocks = self.num_blocks[self._get_variable_index(variable)]
+        name = f"{variable.path.replace('/', '_')}_neuron_velocity"
+        return self.add_variable(
+            (blocks, variable.shape[1] // blocks), initializer="zeros", dtype=variable.dtype, name=name
+        )
+
+    def _steps(self, group, blocks, rate):
+        velocities, squares = [self.neuron_velocities[index] for index in group], ops.mean(blocks * blocks, axis=1)
+        new = ops.split(squares, len(group))
+        add_all(velocities, new, decay=self.neuron_beta_2, factor=1 - self.neuron_beta_2)
+        factors = 1 / (ops.concatenate([v.value for v in velocities]) ** 0.5 + self.epsilon)  # of columns
+        norms = [ops.sum(x, axis=-1, keepdims=True) for x in (squares, squares * factors * factors)]  # before, after
+        factors *= (norms[0] / (norms[1] + self.epsilon)) ** 0.5
+        return super()._steps(group, blocks, rate * factors[:, None])
+
+    def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
+        return {**super().get_config(), "neuron_beta_2": self.neuron_beta_2}

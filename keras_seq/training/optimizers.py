@@ -1,14 +1,18 @@
-"""Define optimizers by name, with Keras's arguments and defaults plus clipping and a non-finite guard (GradientGuard).
+"""Name the optimizers and define learning rate schedules with linear warm-up, as functions of the step s.
 
-Values that differ from Keras's defaults in a training (clipping at 1, momentum 0.9 for SGD) are in `TrainConfig`.
-Muon and NorMuon have files of their own.
+    WarmupLinearDecay  peak min((s + 1) / warmup, max(final, 1 - (1 - final) (s - warmup) / (total - warmup)))
+    InverseSqrtDecay   factor D^-0.5 min((s + 1)^-0.5, (s + 1) warmup^-1.5)
+
+Optimizers have Keras's arguments and defaults, and those of `GradientGuard` (guard.py). What a training sets otherwise,
+such as clipping at 1 and SGD's momentum of 0.9, is in `TrainConfig`.
 """
 
 import keras
+from keras import ops
 
-from keras_seq.training.gradient_guard import GradientGuard
-from keras_seq.training.muon import Muon
-from keras_seq.training.normuon import NorMuon
+from keras_seq import checks
+from keras_seq.training.guard import GradientGuard
+from keras_seq.training.muon import Muon, NorMuon
 
 
 def _class_of(optimizer_class):
@@ -25,7 +29,7 @@ class SGD(GradientGuard, _class_of(keras.optimizers.SGD)):
 
     Args:
         *args: Arguments of `keras.optimizers.SGD`, with its defaults.
-        **kwargs: These, and `global_clipnorm`, `loss_scale_factor`, `gradient_accumulation_steps` of `GradientGuard`.
+        **kwargs: These, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
     """
 
 
@@ -35,7 +39,7 @@ class Adagrad(GradientGuard, _class_of(keras.optimizers.Adagrad)):
 
     Args:
         *args: Arguments of `keras.optimizers.Adagrad`, with its defaults.
-        **kwargs: These, and `global_clipnorm`, `loss_scale_factor`, `gradient_accumulation_steps` of `GradientGuard`.
+        **kwargs: These, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
     """
 
 
@@ -45,7 +49,7 @@ class RMSprop(GradientGuard, _class_of(keras.optimizers.RMSprop)):
 
     Args:
         *args: Arguments of `keras.optimizers.RMSprop`, with its defaults.
-        **kwargs: These, and `global_clipnorm`, `loss_scale_factor`, `gradient_accumulation_steps` of `GradientGuard`.
+        **kwargs: These, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
     """
 
 
@@ -58,7 +62,7 @@ class Adam(GradientGuard, _class_of(keras.optimizers.Adam)):
 
     Args:
         *args: Arguments of `keras.optimizers.Adam`, with its defaults.
-        **kwargs: These, and `global_clipnorm`, `loss_scale_factor`, `gradient_accumulation_steps` of `GradientGuard`.
+        **kwargs: These, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
     """
 
 
@@ -68,7 +72,7 @@ class AdamW(GradientGuard, _class_of(keras.optimizers.AdamW)):
 
     Args:
         *args: Arguments of `keras.optimizers.AdamW`, with its defaults.
-        **kwargs: These, and `global_clipnorm`, `loss_scale_factor`, `gradient_accumulation_steps` of `GradientGuard`.
+        **kwargs: These, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
     """
 
 
@@ -81,7 +85,7 @@ class Lion(GradientGuard, _class_of(keras.optimizers.Lion)):
 
     Args:
         *args: Arguments of `keras.optimizers.Lion`, with its defaults.
-        **kwargs: These, and `global_clipnorm`, `loss_scale_factor`, `gradient_accumulation_steps` of `GradientGuard`.
+        **kwargs: These, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
     """
 
 
@@ -96,3 +100,75 @@ OPTIMIZERS = {
     "normuon": NorMuon,
 }
 """Optimizer classes by their names in `TrainConfig.optimizer`."""
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Raise the learning rate linearly to its peak, then decay it linearly.
+
+    Args:
+        peak_learning_rate: Peak, reached after the warm-up.
+        total_steps: Step at which the decay ends.
+        warmup_steps: Steps of the warm-up; 0 starts at the peak.
+        final_lr_fraction: Learning rate at `total_steps` as a fraction of the peak, from 0 to 1.
+
+    Raises:
+        ValueError: If a number is out of its range.
+    """
+
+    def __init__(
+        self, peak_learning_rate: float, total_steps: int, warmup_steps: int = 0, final_lr_fraction: float = 0.0
+    ):
+        self.peak_learning_rate = checks.positive_number("peak_learning_rate", peak_learning_rate)
+        self.total_steps = checks.non_negative_integer("total_steps", total_steps)
+        self.warmup_steps = checks.non_negative_integer("warmup_steps", warmup_steps)
+        self.final_lr_fraction = checks.number("final_lr_fraction", final_lr_fraction, min_value=0, max_value=1)
+
+    def __call__(self, step):
+        """Return the learning rate of a step, float32; that of a Python integer is a Python number."""
+        smaller, larger = (min, max) if isinstance(step, int) else (ops.minimum, ops.maximum)
+        step = step if isinstance(step, int) else ops.cast(step, "float32")
+        rise = (step + 1.0) / max(1, self.warmup_steps)
+        progress = (step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps)
+        fall = larger(self.final_lr_fraction, 1.0 - (1.0 - self.final_lr_fraction) * progress)
+        return self.peak_learning_rate * smaller(rise, fall)
+
+    def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
+        return {
+            "peak_learning_rate": self.peak_learning_rate,
+            "total_steps": self.total_steps,
+            "warmup_steps": self.warmup_steps,
+            "final_lr_fraction": self.final_lr_fraction,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class InverseSqrtDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Raise the learning rate linearly, then decay it with the inverse square root of the step.
+
+    This is the Transformer's schedule (Vaswani et al., 2017, arXiv:1706.03762, section 5.3). Its peak, `factor /
+    sqrt(embedding_dim * warmup_steps)`, is at the last step of the warm-up. It has no planned end.
+
+    Args:
+        embedding_dim: D, the width of the model.
+        warmup_steps: Steps of the warm-up, at least 1.
+        factor: Factor of all learning rates.
+
+    Raises:
+        ValueError: If a number is out of its range.
+    """
+
+    def __init__(self, embedding_dim: int, warmup_steps: int = 4000, factor: float = 1.0):
+        self.embedding_dim = checks.positive_integer("embedding_dim", embedding_dim)
+        self.warmup_steps = checks.positive_integer("warmup_steps", warmup_steps)
+        self.factor = checks.positive_number("factor", factor)
+
+    def __call__(self, step):
+        """Return the learning rate of a step, float32."""
+        step = ops.cast(step, "float32") + 1.0  # an optimizer counts from 0
+        return self.factor * self.embedding_dim**-0.5 * ops.minimum(step**-0.5, step * self.warmup_steps**-1.5)
+
+    def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
+        return {"embedding_dim": self.embedding_dim, "warmup_steps": self.warmup_steps, "factor": self.factor}

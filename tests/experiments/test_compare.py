@@ -13,7 +13,7 @@ from experiments.compare import __main__ as compare
 from experiments.compare.settings import CompareConfig
 from keras_seq.data import load_corpus
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.training import checksummed_json, read_metrics, training_run, validation_sample
+from keras_seq.training import read_metrics, run_folder, trainer, validation_sample
 from tests.experiments.conftest import COMPARED
 
 KEYS = {
@@ -134,7 +134,7 @@ def test_to_resume_what_is_half_done_in_another_process_ends_at_the_same_figures
     run = folder / "lstm-seed0"
     shutil.rmtree(run)
     with monkeypatch.context() as patch:
-        patch.setattr(training_run, "write_result", kill)  # the older checkpoints go after it
+        patch.setattr(trainer, "write_result", kill)  # the older checkpoints go after it
         with pytest.raises((KeyboardInterrupt, SystemExit)):
             compare.main(["--resume", str(folder)])
     for part in ("model.keras", *(f"checkpoints/{name}" for name in ("latest", "best.safetensors"))):
@@ -169,7 +169,7 @@ def inputs(tmp_path_factory):
         (folder / name / "lstm-seed0/config.json").write_text(config, encoding="utf-8")
     for name, config in (("other", {}), ("newer", {"experiment": {"frobnicate": 1}})):
         (folder / name / "lstm-seed0").mkdir(parents=True)
-        checksummed_json.write(folder / name / "lstm-seed0/config.json", config)
+        run_folder.write_checksummed(folder / name / "lstm-seed0/config.json", config)
     return folder
 
 
@@ -265,9 +265,9 @@ def test_the_tokenizer_is_of_the_whole_corpus(smoke):
 def test_to_resume_with_another_text_is_refused(smoke, copied, fails):
     folder = copied(smoke.folder, "other")
     for path in folder.glob("*/config.json"):
-        config = checksummed_json.read(path)
+        config = run_folder.read_checksummed(path)
         config["corpus"]["sha256"] = "0" * 64
-        checksummed_json.write(path, config)
+        run_folder.write_checksummed(path, config)
     assert "resume with the same text" in fails(compare.main, "--resume", folder)
 
 

@@ -19,7 +19,7 @@ from keras_seq.baselines import Baseline
 from keras_seq.data import Corpus
 from keras_seq.evaluation.difference import paired_difference
 from keras_seq.models import LSTMConfig, TransformerConfig
-from keras_seq.training import checksummed_json
+from keras_seq.training import run_folder
 
 LENGTH, WINDOWS, SEEDS = 4, 60, 2
 HOSTILE = '</script><script>alert("1")</script>\n  <b onclick=x>&amp; `${y}`'
@@ -70,7 +70,7 @@ def results(tmp_path):
                 for t in (150, 300)
             ]
             (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-            checksummed_json.write(run / "config.json", {"versions": {"keras": "<3>"}})
+            run_folder.write_checksummed(run / "config.json", {"versions": {"keras": "<3>"}})
             rows.append(make_row(model, seed, losses))
     baselines = (Baseline("unigram", 9.0), Baseline("2-gram", 3.4), Baseline("xz", 3.0))
     corpus = Corpus(f"my {HOSTILE}.txt", f"text {HOSTILE}", "ab" * 32)

@@ -214,7 +214,7 @@ class Leaking:
 @pytest.mark.smoke
 def test_a_model_that_sees_the_next_id_ends_with_status_1_and_a_sentence(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(EntropyFloorConfig, "model_config", lambda self, name: Leaking())
-    monkeypatch.setattr("keras_seq.training.training_run.save_model", lambda path, model: None)
+    monkeypatch.setattr("keras_seq.training.trainer.save_model", lambda path, model: None)
     options = "--smoke --models gpt2 --corpora markov --train.learning-rate 0.2 --train.optimizer adam"
     with pytest.raises(SystemExit) as stop:
         main([*options.split(), "--log-dir", str(tmp_path)])

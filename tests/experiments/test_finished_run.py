@@ -15,7 +15,7 @@ from experiments.common.finished_run import (
 from keras_seq import pretrained
 from keras_seq.data import load_corpus
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer
-from keras_seq.training import checksummed_json
+from keras_seq.training import run_folder
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def run(tmp_path):
     """A run folder with this config.json."""
 
     def run(**config):
-        checksummed_json.write(tmp_path / "config.json", config)
+        run_folder.write_checksummed(tmp_path / "config.json", config)
         return tmp_path
 
     return run

@@ -17,7 +17,7 @@ from experiments.recipe_ablation import CHANGES, SMOKE, RecipeAblationConfig, ba
 from keras_seq import training
 from keras_seq.data import load_corpus
 from keras_seq.models import LSTMConfig
-from keras_seq.training.resume_check import diff, leaf_name
+from keras_seq.training.run_config import diff, leaf_name
 
 CONFIG = RecipeAblationConfig()
 LEGACY = replaced(CONFIG, {"legacy": SMOKE["legacy"]}).legacy

@@ -15,17 +15,17 @@ from typing import Annotated
 import keras
 import pytest
 import tyro
+from tests.training.test_devices import on_jax, output
 
 from experiments.common import runs
 from experiments.common.command import Machine, exit_interrupted, split_options, start_or_resume
 from experiments.common.runs import check_same_corpus, claim
 from keras_seq import training
 from keras_seq.files import write_json
-from keras_seq.training import TrainingInterrupted, checksummed_json, load_result, processes
-from keras_seq.training.run_lock import lock_run
+from keras_seq.training import TrainingInterrupted, load_result, run_folder
+from keras_seq.training.run_folder import lock_run
 from tests.experiments import jobs_run
 from tests.training.ends import end as runs_end
-from tests.training.test_devices import on_jax, output
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,9 @@ def folder(tmp_path):
     folder = tmp_path / "test/20260101-000000"
     for name in ("gru-seed0", "rnn-seed0"):
         (folder / name).mkdir(parents=True)
-        checksummed_json.write(folder / name / "config.json", {"experiment": dataclasses.asdict(SAVED), "seed": 0})
+        run_folder.write_checksummed(
+            folder / name / "config.json", {"experiment": dataclasses.asdict(SAVED), "seed": 0}
+        )
     training.write_result(folder / "gru-seed0", {"loss": 1.0})
     write_json(folder / "plan.json", {})
     return folder
@@ -102,7 +104,7 @@ def test_intervals_may_change_and_what_is_finished_stays(folder):
     assert given == dataclasses.replace(SAVED, train=training.TrainConfig(log_every=7, patience=3))
     assert load_result(folder / "gru-seed0") == {"loss": 1.0}
     assert resume(folder)[0] == given  # and it is what the runs go on with from then on
-    assert checksummed_json.read(folder / "rnn-seed0/config.json")["seed"] == 0
+    assert run_folder.read_checksummed(folder / "rnn-seed0/config.json")["seed"] == 0
 
 
 def test_more_tokens_make_what_is_finished_go_on(folder, capsys):

@@ -21,7 +21,7 @@ from experiments.scaling import (
     verdict,
 )
 from keras_seq.models.counts import flops_per_token
-from keras_seq.training.resume_check import read_config
+from keras_seq.training.run_config import read_config
 
 SIZES = (12_480, 38_184, 96_880, 328_704, 786_096)
 X = np.array(SIZES, "float64")

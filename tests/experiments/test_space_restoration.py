@@ -23,7 +23,7 @@ from experiments.space_restoration import (
 from keras_seq.data import load_corpus
 from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, strip_spacing
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.training import checksummed_json, read_metrics
+from keras_seq.training import read_metrics, run_folder
 from tests.experiments.discovery import main_of
 
 NAMES = SpaceRestorationConfig().models
@@ -174,7 +174,7 @@ def test_a_mistake_is_named(refuses, tmp_path, mistake):
 @pytest.mark.parametrize("experiment", [None, [], {"units": 3}, {"sequence_length": 0}])
 def test_a_run_of_another_experiment_is_refused(refuses, smoke, copied, experiment):
     run = copied(smoke.folder / "lstm-seed0", "run")
-    checksummed_json.write(run / "config.json", {"experiment": experiment})
+    run_folder.write_checksummed(run / "config.json", {"experiment": experiment})
     refuses("space_restoration", f"--run {run} --text ab", str(run), "not that of a run of this experiment")
 
 

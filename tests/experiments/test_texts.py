@@ -25,7 +25,7 @@ from keras_seq.data import MixedWindows, RandomWindows, TokenFiles, load_corpus
 from keras_seq.data.prepare import prepare
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordTokenizer, document_token
 from keras_seq.tokenizers.document_token import decode_documents, encode_documents
-from keras_seq.training import TrainConfig, checksummed_json
+from keras_seq.training import TrainConfig, run_folder
 from tests.experiments.conftest import ROOT
 
 PAGE = "".join(map(chr, range(0x4E00, 0x4E64)))  # no stretch of it twice
@@ -65,7 +65,7 @@ def test_a_part_that_is_too_short_and_another_text_than_that_of_the_runs_are_ref
     with pytest.raises(ValueError, match="too short"):
         SplitCorpus(path, tmp_path, min_length=len(TEXT) // 10 + 2)
     (tmp_path / "lstm-seed0").mkdir()
-    checksummed_json.write(tmp_path / "lstm-seed0/config.json", {"corpus": {"sha256": "ab"}})
+    run_folder.write_checksummed(tmp_path / "lstm-seed0/config.json", {"corpus": {"sha256": "ab"}})
     with pytest.raises(ValueError, match="resume with the same text, or start a new run"):
         SplitCorpus(path, tmp_path)
 

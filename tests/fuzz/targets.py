@@ -29,7 +29,7 @@ from keras_seq.tokenizers import (
     WordTokenizer,
     load_tokenizer,
 )
-from keras_seq.training import checksummed_json, checksummed_safetensors
+from keras_seq.training import checkpoints, run_folder
 
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-"))
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
@@ -53,7 +53,7 @@ def _resealed(name, data):
     if not isinstance(value, dict):
         return _written(name, data)
     path = _written(name, b"")
-    checksummed_json.write(path, {key: part for key, part in value.items() if key != checksummed_json.CHECKSUM})
+    run_folder.write_checksummed(path, {key: part for key, part in value.items() if key != run_folder.CHECKSUM})
     return path
 
 
@@ -74,7 +74,7 @@ def tokenizer(data):
 
 def checkpoint(data):
     """Reads a checkpoint of at most a mebibyte."""
-    checksummed_safetensors.read(_written("step-00000001.safetensors", data), 1 << 20)
+    checkpoints.read_arrays(_written("step-00000001.safetensors", data), 1 << 20)
 
 
 def settings(data):
@@ -133,7 +133,7 @@ TOKENIZERS = [
 ARRAYS = {"model/0000/kernel": np.ones((2, 3), "f4"), "optimizer/0000/step": np.array(7)}
 TARGETS = {
     "tokenizer": (tokenizer, [_saved(found.save) for found in TOKENIZERS]),
-    "checkpoint": (checkpoint, [_saved(lambda path: checksummed_safetensors.write(path, ARRAYS, {"step": "7"}))]),
+    "checkpoint": (checkpoint, [_saved(lambda path: checkpoints.write_arrays(path, ARRAYS, {"step": "7"}))]),
     "settings": (settings, [json.dumps({"experiment": dataclasses.asdict(COMPARE)}).encode()]),
     "step_seconds": (step_seconds, [json.dumps({"lstm": 0.02}).encode()]),
     "corpus": (corpus, [TEXT.encode(), "\ufeff\u05d0\r\n\U0001f468\u200d\0".encode()]),

@@ -13,8 +13,8 @@ import tensorflow as tf
 from keras_seq import layers
 from keras_seq.evaluation import Perplexity, TokenCrossEntropy
 from keras_seq.models import TransformerConfig
-from keras_seq.training import OPTIMIZERS, gradient_guard
-from keras_seq.training.schedules import WarmupLinearDecay
+from keras_seq.training import OPTIMIZERS, guard
+from keras_seq.training.optimizers import WarmupLinearDecay
 
 RATES = {"sgd": 0.1, "adagrad": 0.1, "muon": 0.05, "normuon": 0.05}
 ALL_OPTIONS = {
@@ -117,5 +117,5 @@ def in_turn():
 if __name__ == "__main__":
     processor = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
-    gradient_guard.MIN_FUSED_PARAMS = 0  # else these models are too small for it
+    guard.MIN_FUSED_PARAMS = 0  # else these models are too small for it
     sys.exit(", ".join(differing()) or 0)

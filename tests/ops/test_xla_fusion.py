@@ -7,7 +7,7 @@ import keras_seq.ops
 from keras_seq import layers
 from keras_seq.ops import xla
 from keras_seq.ops.dense import tensorflow as optimized
-from keras_seq.training import gradient_guard, optimizers
+from keras_seq.training import guard, optimizers
 
 
 def gelu(x):
@@ -59,7 +59,7 @@ def test_large_tensors_of_known_size_are_compiled_inside_a_function(monkeypatch)
 )
 def test_an_optimizer_takes_the_same_steps_in_one_program(name, monkeypatch):
     """Three steps, with the update compiled and without."""
-    monkeypatch.setattr(gradient_guard, "MIN_FUSED_PARAMS", 1)
+    monkeypatch.setattr(guard, "MIN_FUSED_PARAMS", 1)
 
     def steps(fused):
         random = np.random.default_rng(0)

@@ -1,6 +1,7 @@
 import errno
 import io
 import pathlib
+import resource
 
 import keras
 import numpy as np
@@ -9,11 +10,13 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.util.tensor_util import make_ndarray
 
 from keras_seq.tracking import Summaries, TokenTensorBoard, scored_key
 from keras_seq.tracking.layout import describe
-from keras_seq.tracking.tensorboard import curve_points
+from keras_seq.tracking.tensorboard import EventFile
+from tests.training.ends import events
 
 SETTINGS = {
     "experiment.tokens": 9,
@@ -186,23 +189,6 @@ def test_an_epoch_of_ones_own_fit_is_a_point_of_each_curve(model, tmp_path):
     assert all([*points(tmp_path, tag)] == [20, 40] for tag in tags)
 
 
-def test_lines_of_metrics_stand_for_the_points_that_were_written(tmp_path):
-    train = {"loss": 2.5, "gradient_norm": 1.0, "learning_rate": 0.5, "tokens_per_second": 9.0, "seconds": 3.0}
-    scalars = {"val_loss": 2.0, "accuracy": 0.5, "gates/open": 0.25}
-    board = TokenTensorBoard(tmp_path)
-    board.record(10, train)
-    board.write(20, Summaries(scalars))
-    lines = [
-        {"step": 1, "tokens": 10, "split": "train", **train, "bits_per_character": 1.0},
-        {"step": 1, "tokens": 10, "split": "rollback", "message": "diverged"},
-        {"step": 2, "tokens": 20, "split": "validation", **scalars},
-    ]
-    restored = curve_points(lines)
-    assert len(restored) == len(train) + len(scalars)
-    for (tag, tokens), value in restored.items():
-        assert points(tmp_path, tag) == {tokens: value}
-
-
 def test_a_full_disk_is_an_error_of_the_call_that_met_it(tmp_path):
     board = TokenTensorBoard(tmp_path)
     board.record(10, {"loss": 1.0})
@@ -230,3 +216,29 @@ def test_two_fits_with_one_callback_go_on_in_one_file(model, tmp_path):
         model.fit(x, y, batch_size=2, verbose=0, callbacks=[board])
     assert [*points(tmp_path, "Loss/training")] == [20, 40]
     assert len([*tmp_path.iterdir()]) == 1
+
+
+def test_what_was_written_is_in_the_file_without_a_close(tmp_path):
+    file = EventFile(tmp_path / "new" / "run")
+    file.write(7, [scalar_pb("loss", 2.0), scalar_pb("val_loss", 3.0)])
+    first, *others = events(file.path)
+    assert first.file_version == "brain.Event:2"
+    assert [(e.step, e.summary) for e in others] == [(7, scalar_pb("loss", 2.0)), (7, scalar_pb("val_loss", 3.0))]
+
+
+def test_each_file_follows_those_that_are_there_in_the_order_of_names(tmp_path):
+    paths = [EventFile(tmp_path).path for _ in range(12)]
+    assert sorted(tmp_path.iterdir()) == paths
+
+
+def test_a_file_that_may_not_grow_is_an_error_that_names_it(tmp_path):
+    file = EventFile(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large") as fault:
+            file.write(1, [scalar_pb("loss", n) for n in range(100)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert fault.value.filename == str(file.path)
+    assert 1 < len([*events(file.path)]) < 100  # the others are intact

@@ -14,8 +14,8 @@ from tensorboard.plugins.hparams import summary as hparams_summary
 from tensorboard.util.tensor_util import make_ndarray
 
 from keras_seq.tracking import Summaries, layout
-from keras_seq.tracking.event_records import EventFile, decode, read_records
-from keras_seq.tracking.tensorboard import scalar_proto, summary_protos
+from keras_seq.tracking.tensorboard import EventFile, scalar_proto, summary_protos
+from tests.training.ends import events
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(0, 256, (4, 5, 7, 3)).astype("uint8")
@@ -39,7 +39,7 @@ def values(folder):
     """The summaries of a folder's only event file: their step, metadata, type and value, by tag."""
     (path,) = folder.iterdir()
     found = {}
-    for event in map(decode, read_records(path)):
+    for event in events(path):
         for value in event.summary.value:
             array = make_ndarray(value.tensor)
             array = images(array) if value.metadata.plugin_data.plugin_name == "images" else array

@@ -20,7 +20,7 @@ import numpy as np
 from keras_seq.models import LSTMConfig, MambaConfig, TransformerConfig
 from keras_seq.tracking import Summaries
 from keras_seq.training import TrainConfig, compilation, compile_model, fit_resumable, read_metrics
-from keras_seq.training.environment import environment, versions
+from keras_seq.training.run_config import environment, versions
 
 VOCABULARY, BATCH, LENGTH, STEPS, MANY_STEPS = 7, 3, 6, 12, 50
 MODELS = {

@@ -26,9 +26,9 @@ from keras_seq.data import RandomWindows, StatefulWindows
 from keras_seq.models import LSTMConfig, MambaConfig, TransformerConfig
 from keras_seq.ops.dispatch import clear_session
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.training import TrainConfig, compile_model, processes, read_metrics, train_language_model
-from keras_seq.training.devices import use_devices
-from keras_seq.training.environment import environment
+from keras_seq.training import TrainConfig, compile_model, distributed, read_metrics, train_language_model
+from keras_seq.training.distributed import use_devices
+from keras_seq.training.run_config import environment
 from tests.training.backend_run import DiesAt, Killed
 
 ROWS, LENGTH, STEPS = 8, 6, 50
@@ -159,14 +159,14 @@ def as_process(folder, *arguments):
     """Train as one of several processes; each writes what came out."""
     names = [name for name in arguments if name in MODELS]
     kill = arguments[len(names) + 1 :]
-    with processes.noticing_loss():
+    with distributed.noticing_loss():
         use_devices("all")
         results = {}
         for name in names:
-            with processes.private_folder(folder / name) as run:
+            with distributed.private_folder(folder / name) as run:
                 results[name] = train(run, name, [KillsAfter(*kill)] if kill else [])
-        processes.of_all([0])
-    (folder / f"results-{int(not processes.is_first())}.json").write_text(json.dumps(results))
+        distributed.of_all([0])
+    (folder / f"results-{int(not distributed.is_first())}.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

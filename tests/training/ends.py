@@ -5,9 +5,9 @@ import re
 import struct
 
 from safetensors.numpy import load_file
-from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
-from keras_seq.training.resume_check import flatten
+from keras_seq.training.run_config import flatten
 
 CLOCKS = {"tokens_per_second", "seconds", "other_seconds", "train_seconds", "checksum"}  # the checksum is also of those
 CLOCK_TAGS = {"Training/tokens_per_second", "Training/seconds"}
@@ -15,19 +15,32 @@ START_TAGS = {"_hparams_/session_start_info", "settings"}  # written at each sta
 EVENTS = re.compile(r"events\.out\.tfevents\.")  # of which there may be more after a stop
 
 
+def events(path):
+    """The events of a file, up to one that a kill tore."""
+    data, at = path.read_bytes(), 0
+    while at + 16 <= len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        if at + 16 + length > len(data):
+            return
+        yield Event.FromString(data[at + 12 : at + 12 + length])
+        at += 16 + length
+
+
 def points(folder):
-    """All that TensorBoard would show, in its order, but for clocks; read without TensorFlow."""
-    found = []
+    """All that TensorBoard shows but for clocks, read without TensorFlow: a start drops what earlier files have later.
+
+    A point at the step of an earlier one of its curve replaces it. tests/tracking/test_resumed_events.py asks
+    TensorBoard itself.
+    """
+    found = {}
     for path in sorted(folder.glob("*tfevents*")):  # hidden ones too: TensorBoard reads all
-        data, at = path.read_bytes(), 0
-        while at < len(data):
-            (length,) = struct.unpack_from("<Q", data, at)
-            event = Event.FromString(data[at + 12 : at + 12 + length])
-            at += 16 + length
+        for event in events(path):
+            if event.session_log.status == SessionLog.START:
+                found = {point: value for point, value in found.items() if point[1] < event.step}
             for value in event.summary.value:
                 if value.tag not in CLOCK_TAGS | START_TAGS:
-                    found.append((value.tag, event.step, str(value.tensor)))
-    return found
+                    found[value.tag, event.step] = str(value.tensor)
+    return [(*point, value) for point, value in found.items()]
 
 
 def end(folder):

@@ -33,7 +33,7 @@ from keras_seq.files import write_json
 from keras_seq.models import LANGUAGE_MODELS, MODELS, masked_lm
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
-from keras_seq.training import compilation, loop
+from keras_seq.training import compilation, trainer
 
 CHARACTERS = "\n abcdefg"
 BATCH, LENGTH, STEPS = 3, 5, 96
@@ -159,11 +159,11 @@ def attempt(name, folder, moment=None, chance=None):
             if moment not in (None, "time"):
                 lay_trap(moment, count)
 
-            class Tells(loop.TerminateOnNonFinite):
+            class Tells(trainer.TerminateOnNonFinite):
                 def on_train_begin(self, logs=None):
                     os.write(begins, b"x")
 
-            loop.TerminateOnNonFinite = Tells
+            trainer.TerminateOnNonFinite = Tells
             train(name, folder)
         except BaseException:
             traceback.print_exc()

@@ -1,20 +1,19 @@
 import errno
+import json
 import os
+import tracemalloc
+import zipfile
 
 import keras
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from keras import ops
+from safetensors.numpy import load_file, save_file
 
 from keras_seq.models import LSTMConfig
-from keras_seq.training import (
-    SGD,
-    CheckpointError,
-    TrainConfig,
-    checkpoints,
-    checksummed_safetensors,
-    stateful_training_model,
-)
+from keras_seq.training import SGD, CheckpointError, TrainConfig, checkpoints, stateful_training_model
 from keras_seq.training.compilation import compile_model
 
 pytestmark = pytest.mark.any_backend
@@ -73,13 +72,13 @@ def test_a_torn_file_is_refused_and_nothing_is_assigned(make, tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
     other = make(seed=2)
     before = numpy(other)
-    with pytest.raises(CheckpointError, match=r"step-00000007.safetensors: not an intact checkpoint"):
+    with pytest.raises(CheckpointError, match=r"step-00000007.safetensors is not intact"):
         checkpoints.load(path, other)
     assert_same(numpy(other), before)
 
 
 def test_a_file_that_is_not_there_is_refused(make, tmp_path):
-    with pytest.raises(CheckpointError, match="not an intact checkpoint"):
+    with pytest.raises(CheckpointError, match="is not intact"):
         checkpoints.load(tmp_path / "step-00000001.safetensors", make())
 
 
@@ -155,7 +154,7 @@ def test_instead_of_a_corrupt_one_the_one_before_is_used_with_a_warning(small, t
         path = checkpoints.save(tmp_path, small(step))
     damage(path)
     training_model = small(9)
-    with pytest.warns(UserWarning, match=r"step-00000002.safetensors: not an intact .* resumes from step 1\."):
+    with pytest.warns(UserWarning, match=r"step-00000002.safetensors is not intact.* resumes from step 1\."):
         assert checkpoints.load_latest(tmp_path, training_model) == 1
     assert float(ops.convert_to_numpy(training_model.layers[0].kernel)[0, 0]) == 1
     assert names(tmp_path) == ["step-00000001.safetensors"]  # or the damaged one would count as one of the last
@@ -196,7 +195,7 @@ def test_where_there_is_none_training_begins(small, tmp_path):
 @pytest.mark.parametrize("change", ["name", "type", "shape"])
 def test_one_of_another_model_is_refused_and_stays(small, tmp_path, change):
     path = checkpoints.save(tmp_path, small(2))
-    _, arrays = checksummed_safetensors.read(path, 10**6)
+    _, arrays = checkpoints.read_arrays(path, 10**6)
     (name,) = (name for name in arrays if "kernel" in name)
     value = arrays.pop(name)
     others = {
@@ -204,7 +203,7 @@ def test_one_of_another_model_is_refused_and_stays(small, tmp_path, change):
         "type": {name: value.astype("float64")},
         "shape": {name: value[0]},
     }
-    checksummed_safetensors.write(path, {**arrays, **others[change]}, {})
+    checkpoints.write_arrays(path, {**arrays, **others[change]}, {})
     training_model = small(9)
     with pytest.raises(CheckpointError, match="belongs to another model") as refused:
         checkpoints.load_latest(tmp_path, training_model)
@@ -252,7 +251,7 @@ def test_the_best_is_taken_where_it_is_the_latest_that_is_whole(small, tmp_path)
     checkpoints.save_best_copy(last)
     flip(last)
     training_model = small(9)
-    with pytest.warns(UserWarning, match=r"step-00000002.safetensors: not an intact .* resumes from step 2\."):
+    with pytest.warns(UserWarning, match=r"step-00000002.safetensors is not intact.* resumes from step 2\."):
         assert checkpoints.load_latest(tmp_path, training_model) == 2
     assert float(ops.convert_to_numpy(training_model.layers[0].kernel)[0, 0]) == 2
     for path in checkpoints.list_checkpoints(tmp_path):
@@ -314,3 +313,118 @@ def test_a_finished_run_whose_last_checkpoint_is_corrupt_keeps_the_others(small,
     flip(path)
     checkpoints.keep_last(tmp_path)
     assert len(names(tmp_path)) == 2
+
+
+ARRAYS = {
+    "model/b": np.array([1.5, -2.0], "float32"),
+    "model/a": np.arange(6, dtype="int32").reshape(2, 3),
+    "model/by column": np.asfortranarray(np.arange(6, dtype="float32").reshape(2, 3)),
+    "seed": np.array(7, "uint32"),
+    "reset_mask": np.array([True, False]),
+}
+MOST = 10**6
+
+
+def raw(header, numbers=b""):
+    """A file with any header."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + numbers
+
+
+def entry(shape, end, begin=0, dtype="F32"):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def test_what_is_read_is_what_was_written_and_others_can_read_it(tmp_path):
+    path = tmp_path / "x.safetensors"
+    checkpoints.write_arrays(path, ARRAYS, {"step": "7"})
+    metadata, values = checkpoints.read_arrays(path, MOST)
+    assert metadata["step"] == "7"
+    for arrays in (values, load_file(path)):
+        assert arrays.keys() == ARRAYS.keys()
+        for name, expected in ARRAYS.items():
+            assert (arrays[name].dtype, arrays[name].shape) == (expected.dtype, expected.shape)
+            np.testing.assert_array_equal(arrays[name], expected)
+    assert os.listdir(tmp_path) == ["x.safetensors"]
+
+
+def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path):
+    path = tmp_path / "x.safetensors"
+    checkpoints.write_arrays(path, {"a": np.array([1.5, 2.5], "float32")}, {"step": "7"})
+    data = path.read_bytes()
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with pytest.raises(checkpoints.CorruptCheckpointError):
+            checkpoints.read_arrays(path, MOST)
+    for length in range(len(data)):
+        path.write_bytes(data[:length])
+        with pytest.raises(checkpoints.CorruptCheckpointError):
+            checkpoints.read_arrays(path, MOST)
+    path.write_bytes(data + b"x")
+    with pytest.raises(checkpoints.CorruptCheckpointError):
+        checkpoints.read_arrays(path, MOST)
+
+
+def test_a_file_without_a_checksum_is_refused(tmp_path):
+    save_file(ARRAYS, tmp_path / "x.safetensors")
+    with pytest.raises(checkpoints.CorruptCheckpointError, match="checksum"):
+        checkpoints.read_arrays(tmp_path / "x.safetensors", MOST)
+
+
+HARMFUL = {
+    "longer than the file": raw({"a": entry([2**40], 2**42)}),
+    "a product that overflows": raw({"a": entry([2**62, 2**62], 8)}, b"x" * 8),
+    "negative": raw({"a": entry([-2], -8)}, b""),
+    "a float": raw({"a": entry([2.0], 8)}, b"x" * 8),
+    "a boolean": raw({"a": entry([True], 4)}, b"x" * 4),
+    "many axes": raw({"a": entry([1] * 40, 4)}, b"x" * 4),
+    "none and many": raw({"a": entry([0, 2**63], 0)}, b""),
+    "overlap": raw({"a": entry([2], 8), "b": entry([2], 12, 4)}, b"x" * 12),
+    "gap": raw({"a": entry([2], 12, 4)}, b"x" * 12),
+    "another dtype": raw({"a": entry([1], 4, dtype="F4096")}, b"x" * 4),
+    "a dtype of others": raw({"a": entry([1], 1, dtype="F8_E8M0")}, b"x"),
+    "a list of dtypes": raw({"a": entry([1], 4, dtype=["F32"])}, b"x" * 4),
+    "no entry": raw({"a": 3}),
+    "no metadata": raw({"__metadata__": 3}),
+    "no object": raw([1]),
+    "deep": raw(b"[" * 100_000),
+    "no text": raw(b"\xff\xfe"),
+    "a header longer than the file": b"\xff" * 100,
+    "larger than expected": raw({"a": entry([MOST], 4 * MOST)}, b"x" * 4 * MOST),
+}
+
+
+@pytest.mark.parametrize("data", HARMFUL.values(), ids=HARMFUL)
+def test_a_file_that_means_harm_is_refused_before_anything_large_is_made(tmp_path, data):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(checkpoints.CorruptCheckpointError):
+            checkpoints.read_arrays(path, MOST)
+        assert tracemalloc.get_traced_memory()[1] < 2 * MOST
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_zip_a_link_a_pipe_and_a_folder_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "zip", "w", zipfile.ZIP_DEFLATED) as bomb:
+        bomb.writestr("x", b"\0" * 10**6)
+    checkpoints.write_arrays(tmp_path / "good", ARRAYS, {})
+    (tmp_path / "link").symlink_to(tmp_path / "good")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("zip", "link", "pipe", "folder"):
+        with pytest.raises(checkpoints.CorruptCheckpointError):
+            checkpoints.read_arrays(tmp_path / name, MOST)
+
+
+@given(st.binary(max_size=200), st.binary(max_size=40))
+def test_any_bytes_are_read_or_refused(tmp_path_factory, header, numbers):
+    path = tmp_path_factory.getbasetemp() / "fuzzed"
+    for data in (header, raw(header, numbers)):
+        path.write_bytes(data)
+        with pytest.raises(checkpoints.CorruptCheckpointError):
+            checkpoints.read_arrays(path, MOST)

@@ -8,7 +8,7 @@ from keras_seq.evaluation import Evaluator
 from keras_seq.evaluation.validation_sample import sample_windows
 from keras_seq.saving.keras_file import load_untrusted_model
 from keras_seq.training import CheckpointError, TrainConfig, TrainingDiverged
-from keras_seq.training.sampled_validation import check_sample
+from keras_seq.training.language_model import check_sample
 
 LENGTH, PART = 5, 41
 

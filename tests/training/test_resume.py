@@ -2,14 +2,21 @@
 
 import json
 import os
+import pathlib
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from ends import points
 from safetensors.numpy import load_file
 
-from keras_seq.evaluation import evaluator, progress_bar
+from keras_seq.data import RandomWindows
+from keras_seq.evaluation import evaluator
+from keras_seq.models import MODELS
+from keras_seq.tracking import progress
 from keras_seq.training import TrainingInterrupted, checkpoints
 
 CLOCKS = {"tokens_per_second", "seconds", "other_seconds", "train_seconds", "checksum"}
@@ -70,7 +77,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tiny_run, tmp_path,
 def test_ctrl_c_writes_a_checkpoint_gives_the_signals_back_and_the_run_can_go_on(tiny_run, tmp_path, monkeypatch):
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
-    class Impatient(progress_bar.ProgressBar):
+    class Impatient(progress.ProgressBar):
         """A user who presses Ctrl-C while step 5 runs."""
 
         def on_train_batch_begin(self, batch, logs=None):
@@ -78,7 +85,7 @@ def test_ctrl_c_writes_a_checkpoint_gives_the_signals_back_and_the_run_can_go_on
                 os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr("keras_seq.training.loop.ProgressBar", Impatient)
+        patch.setattr("keras_seq.training.trainer.ProgressBar", Impatient)
         with pytest.raises(TrainingInterrupted) as stop:
             tiny_run(tmp_path / "parts", log_every=3)
     assert stop.value.path == tmp_path / "parts/checkpoints/step-00000005.safetensors"
@@ -117,3 +124,60 @@ def test_a_run_that_was_stopped_in_a_validation_goes_on_as_if_it_had_not_been(ti
     tiny_run(tmp_path / "parts", name, **often)
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
     assert points(tmp_path / "parts") == points(tmp_path / "whole")
+
+
+HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+def driver(name, *options, **variables):
+    done = subprocess.run(
+        [sys.executable, HERE / name, *map(str, options)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        capture_output=True,
+        text=True,
+    )
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(name, tmp_path):
+    kills = 20 if name in ("lstm", "transformer") else 5
+    table = driver("kills.py", name, "--kills", kills, "--keep", tmp_path)
+    assert table.splitlines()[-1].split() == ["all", str(kills), str(kills), "0"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("name", ["lstm", "transformer"])
+def test_so_it_does_on_other_backends(name, backend, tmp_path):
+    pytest.importorskip(backend, exc_type=ImportError)
+    table = driver("kills.py", name, "--kills", 3, "--keep", tmp_path, KERAS_BACKEND=backend)
+    assert table.splitlines()[-1].split() == ["all", "3", "3", "0"]
+
+
+@pytest.mark.slow
+def test_over_many_steps_neither_memory_nor_time_nor_files_grow():
+    print(driver("long_run.py"))
+
+
+@pytest.mark.slow
+def test_one_seed_gives_the_same_bits_in_two_processes(tmp_path):
+    prints = [json.loads(driver("long_run.py", "--digest", PYTHONHASHSEED=str(n)).splitlines()[-1]) for n in range(2)]
+    assert prints[0] == prints[1]
+    assert prints[0]["loss"] > 0
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_the_threads_of_the_pipeline_change_no_batch(threads):
+    windows = RandomWindows(np.arange(2000, dtype="int32") % 9, batch_size=4, sequence_length=5, seed=1)
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = threads
+    got = windows.dataset(20, 60).with_options(options).as_numpy_iterator()
+    for step, (x, y) in zip(range(20, 60), got, strict=True):
+        for a, b in zip((x, y), windows.batch(step), strict=True):
+            np.testing.assert_array_equal(a, b)

@@ -8,7 +8,7 @@ from safetensors.numpy import load_file
 
 from keras_seq.tracking import Summaries
 from keras_seq.training import TrainConfig, checkpoints, compile_model, fit_resumable
-from keras_seq.training.weight_average import averaged_weights
+from keras_seq.training.callbacks import averaged_weights
 
 pytestmark = pytest.mark.any_backend
 STEPS, MOMENTUM = 8, 0.7

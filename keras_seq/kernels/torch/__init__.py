@@ -1,1 +1,0 @@
-"""Optimized kernels for torch: mostly torch's own fused operations, on the weights of the layers."""

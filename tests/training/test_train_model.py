@@ -1,0 +1,169 @@
+"""A whole run of any Keras model with any validation."""
+
+import json
+import time
+
+import keras
+import numpy as np
+import pytest
+
+from keras_seq.data import ArrayBatches, RandomWindows, StatefulWindows
+from keras_seq.models import GRUConfig, TransformerConfig
+from keras_seq.tracking import Summaries
+from keras_seq.training import (
+    Adam,
+    TrainConfig,
+    checkpoints,
+    fit_inputs,
+    load_result,
+    read_metrics,
+    train_model,
+    trainer,
+)
+
+X = np.random.default_rng(0).normal(size=(24, 3)).astype("float32")
+Y = X @ np.array([[1.0], [-2.0], [0.5]], "float32")
+CONSTANT = keras.optimizers.schedules.ExponentialDecay(0.1, decay_steps=1, decay_rate=1.0)
+TRAIN = TrainConfig("adam", 0.1, warmup_steps=0, log_every=2, validate_every=2, checkpoint_every=2)
+eagerly = pytest.mark.usefixtures("eagerly")  # the first test compiles; what the others hold is the same without
+
+
+def regress(folder, steps=6, **options):
+    """Train a linear regression; its validation is its error on all rows."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+
+    def validate():
+        error = float(np.mean((np.asarray(model(X)) - Y) ** 2))
+        return Summaries({"val_loss": error, "group/other": 1.0}, {"first": f"{error:.3f}"})
+
+    options = {"loss": keras.losses.MeanSquaredError(), "schedule": CONSTANT, "validate_fn": validate, **options}
+    dataset = ArrayBatches((X, Y), batch_size=4).dataset
+    return train_model(folder, model, dataset, 4, steps, TRAIN, config={"seed": 0}, **options), model
+
+
+def weights(model):
+    return [weight.numpy().tolist() for weight in model.weights]
+
+
+def test_any_model_leaves_a_whole_run(tmp_path):
+    result, model = regress(tmp_path / "linear", characters_per_token=2.0, finish=lambda s: {"scalars": len(s.scalars)})
+    names = {"config.json", "metrics.jsonl", "model.keras", "result.json", "checkpoints"}
+    assert names <= {path.name for path in (tmp_path / "linear").iterdir()}
+    assert json.loads((tmp_path / "linear/config.json").read_text(encoding="utf-8"))["seed"] == 0
+    assert weights(keras.models.load_model(tmp_path / "linear/model.keras")) == weights(model)
+    lines = read_metrics(tmp_path / "linear", "validation")
+    assert [line["step"] for line in lines] == [2, 4, 6]
+    assert lines[-1]["val_loss"] == result["val_loss"] < lines[0]["val_loss"]
+    assert result["first"] == f"{result['val_loss']:.3f}"
+    assert "group/other" not in result  # it is a diagnostic
+    assert (result["parameters"], result["train_tokens"], result["scalars"]) == (4, 24, 2)
+    assert result["train_loss_per_character"] == result["train_loss"] / 2
+    assert load_result(tmp_path / "linear") == result
+
+
+@eagerly
+def test_a_run_that_goes_on_is_the_run_that_never_stopped(tmp_path):
+    whole, model = regress(tmp_path / "whole")
+    regress(tmp_path / "parts", steps=4)
+    (tmp_path / "parts/result.json").unlink()
+    parts, resumed = regress(tmp_path / "parts")
+    assert weights(resumed) == weights(model)
+    clocks = dict.fromkeys(("train_seconds", "other_seconds", "tokens_per_second"), 0)
+    assert {**parts, **clocks} == {**whole, **clocks}
+
+
+@eagerly
+def test_the_seconds_of_every_part_add_up_over_a_resume(tmp_path, monkeypatch):
+    class Step(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            now[0] += 1.0
+
+    now, seconds = [0.0], {"validation": 2.0, "diagnostics": 3.0, "checkpoints": 5.0, "final_validation": 7.0}
+
+    def taking(part, function):
+        def call(*arguments):
+            now[0] += seconds[part]
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(checkpoints, "save", taking("checkpoints", checkpoints.save))
+    options = {
+        "validate_fn": taking("validation", lambda: Summaries({"val_loss": 1.0})),
+        "diagnostics": [taking("diagnostics", lambda: Summaries({}))],
+        "final_validate_fn": taking("final_validation", lambda: Summaries({"val_loss": 1.0})),
+        "callbacks": [Step()],
+    }
+    whole, _ = regress(tmp_path / "whole", **options)
+    assert whole["other_seconds"] == {**seconds, "validation": 6.0, "diagnostics": 9.0, "checkpoints": 15.0}
+    regress(tmp_path / "parts", steps=4, **options)
+    (tmp_path / "parts/result.json").unlink()
+    parts, _ = regress(tmp_path / "parts", **options)  # what followed the last point before the stop was not logged
+    assert parts["other_seconds"] == {**seconds, "validation": 4.0, "diagnostics": 6.0, "checkpoints": 10.0}
+    assert parts["train_seconds"] == whole["train_seconds"] == 3.0
+
+
+@eagerly
+def test_a_kill_between_the_model_and_its_result_is_repaired_by_resuming(tmp_path, monkeypatch):
+    def kill(folder, result):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "write_result", kill)
+        with pytest.raises(KeyboardInterrupt):
+            regress(tmp_path)
+    assert (tmp_path / "model.keras").exists()
+    assert load_result(tmp_path) is None
+    whole, model = regress(tmp_path)
+    assert load_result(tmp_path) == whole
+    assert weights(keras.models.load_model(tmp_path / "model.keras")) == weights(model)
+
+
+@eagerly
+def test_what_is_scored_at_the_end_may_be_more_than_what_is_scored_during_training(tmp_path):
+    result, _ = regress(tmp_path, final_validate_fn=lambda: Summaries({"val_loss": 7.0}))
+    assert result["val_loss"] == 7.0
+    lines = read_metrics(tmp_path, "validation")
+    assert 7.0 not in [line["val_loss_sample"] for line in lines]
+    assert not any("val_loss" in line for line in lines)
+
+
+TRANSFORMER = TransformerConfig(4, num_layers=1, num_heads=1, feed_forward_dim=4, context_length=5)
+
+
+@pytest.mark.parametrize(
+    ("config", "windows_class", "carries"),
+    [
+        (GRUConfig(2, 3), StatefulWindows, True),
+        (GRUConfig(2, 3), RandomWindows, False),
+        (TRANSFORMER, StatefulWindows, False),
+    ],
+)
+def test_the_state_is_carried_where_rows_go_on_and_the_state_has_no_length(config, windows_class, carries):
+    model, windows = config.build_model(7), windows_class(np.arange(60) % 7, batch_size=2, sequence_length=5)
+    training_model, dataset_fn = fit_inputs(model, windows)
+    (inputs, _), *_ = dataset_fn(0, 1)
+    assert carries == isinstance(inputs, tuple) == (training_model is not model)
+    assert {*map(id, model.trainable_variables)} == {*map(id, training_model.trainable_variables)}
+    logits = training_model(list(inputs) if carries else inputs)
+    np.testing.assert_allclose(logits, model(inputs[0] if carries else inputs), atol=1e-6)  # a first step is no other
+
+
+@pytest.mark.any_backend
+def test_a_model_that_is_compiled_with_metrics_goes_on(tmp_path):
+    def run(folder, steps, optimizer):
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile(optimizer, "mse", metrics=["mae"])
+        arguments = ArrayBatches((X, Y), batch_size=4).dataset, 4, steps, TRAIN, lambda: Summaries({"val_loss": 1.0})
+        train_model(folder, model, *arguments, config={})
+        return [keras.ops.convert_to_numpy(v).tolist() for v in (*model.variables, *model.optimizer.variables)]
+
+    whole = run(tmp_path / "whole", 6, Adam(0.1))
+    run(tmp_path / "parts", 4, Adam(0.1))
+    assert run(tmp_path / "parts", 6, Adam(0.1)) == whole
+    with pytest.raises(ValueError, match=r"sequential\S* is compiled with another Adam; expected one of keras_seq"):
+        run(tmp_path / "other", 4, keras.optimizers.Adam(0.1))
+    assert not (tmp_path / "other").exists()
