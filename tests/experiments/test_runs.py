@@ -17,7 +17,7 @@ import pytest
 import tyro
 from tests.training.test_devices import on_jax, output
 
-from experiments.common import runs
+from experiments.common import command, runs
 from experiments.common.command import Machine, exit_interrupted, split_options, start_or_resume
 from experiments.common.runs import check_same_corpus, claim
 from keras_seq import training
@@ -346,7 +346,7 @@ def test_what_cannot_be_meant_is_refused(fails, words, message):
 def test_only_the_first_process_says_where_a_stop_left_a_checkpoint(monkeypatch, capsys, tmp_path):
     stop = TrainingInterrupted(tmp_path / "compare/time/lstm-seed0/checkpoints/step-5", signal.SIGTERM)
     for is_first in (True, False):
-        monkeypatch.setattr(distributed, "is_first", lambda is_first=is_first: is_first)
+        monkeypatch.setattr(command.distributed, "is_first", lambda is_first=is_first: is_first)
         with pytest.raises(SystemExit) as stopped:
             exit_interrupted("experiments.compare", stop)
         assert stopped.value.code == 128 + signal.SIGTERM
