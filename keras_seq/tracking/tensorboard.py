@@ -1,8 +1,8 @@
 """Write a run to TensorBoard, with the tokens seen in training as the axis of everything.
 
 All events of a run are in its own folder: one run of TensorBoard, one color. layout.py names the curves and sets up the
-HParams and Custom Scalars pages. Each start of a run writes a file of its own, whose first event says from which tokens
-on it goes: TensorBoard forgets what earlier files have there, so that it shows each point once.
+HParams and Custom Scalars pages. Each start of a run writes a file of its own. Its first event names the tokens that it
+starts from, and TensorBoard forgets what earlier files have after them: it shows each point once.
 """
 
 import functools
@@ -40,7 +40,7 @@ FILE_VERSION = "brain.Event:2"  # of the first event of a file
 class EventFile:
     """Append summaries to a new event file of a folder, which is open only while they are written.
 
-    tensorboard's own writer hands events to a thread, which meets a full disk later than the call that caused it.
+    tensorboard's own writer hands events to a thread: a full disk would be met later than in the call that caused it.
     """
 
     def __init__(self, folder: str | pathlib.Path):

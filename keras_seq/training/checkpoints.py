@@ -1,7 +1,7 @@
 """Save and restore the state of a training in one safetensors file: `checkpoints/step-00001000.safetensors`.
 
     model/...      all variables of the training model: weights, dropout seeds, the carried state
-    optimizer/...  moments, and the step, on which data, learning rate and seeds depend
+    optimizer/...  moments, and the step; data, learning rate and seeds depend on it
     metrics/...    partial sums of the current logging interval
     metadata       the step, copies of the run's config.json and metrics.jsonl, and a checksum of all
 
@@ -104,7 +104,7 @@ def _variables(training_model):
 
 
 def _to_numpy(variable):
-    """Return the exact value: bfloat16, which NumPy lacks, as float32, integers, of any width, as int64."""
+    """Return the exact value: integers of any width as int64, and bfloat16 as float32, as NumPy lacks it."""
     value = distributed.whole_value(variable)
     wider = "float32" if value.dtype.name == "bfloat16" else "int64" if value.dtype.kind in "iu" else value.dtype
     return value.astype(wider)

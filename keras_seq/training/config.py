@@ -129,7 +129,7 @@ class TrainConfig:
         if self.on_nan == "rollback" and self.checkpoint_every_seconds is not None:
             raise ValueError(
                 f"checkpoint_every_seconds={self.checkpoint_every_seconds!r}; expected None with on_nan='rollback', "
-                "which would otherwise depend on the time."
+                "or the run would depend on the time."
             )
         for name in ("learning_rate", "adam_lr_ratio", "global_clipnorm", "checkpoint_every_seconds"):
             if getattr(self, name) is not None or name == "global_clipnorm":

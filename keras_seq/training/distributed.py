@@ -51,10 +51,10 @@ ADDRESSES, NUMBER, ID = (f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSE
 SCHEDULERS = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")  # what says how many processes a scheduler has started
 KUBERNETES = "JOB_COMPLETION_INDEX"  # of an indexed job; JAX needs the package kubernetes there
 SECONDS_TO_CONNECT = 120
-SECONDS_TO_NOTICE = 30  # after which the others end when a process hangs; one that has ended they notice at once
+SECONDS_TO_NOTICE = 30  # until the others end when a process hangs; they notice at once when one has ended
 LOST = "Another process of the training has ended or cannot be reached: start all by the same command, and it goes on."
 LOST_IN_JAX = re.compile(r"Gloo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|coordination service", re.IGNORECASE)
-_on_abort = None  # what C calls, which must not be collected
+_on_abort = None  # C calls it, so that it must not be collected
 _copies = []  # private folders of this process
 
 
@@ -85,7 +85,7 @@ class _Distribution(keras.distribution.ModelParallel):
 
 
 def divided_axes(path: str, shape: tuple[int, ...], sizes: dict[str, int], shard_weights: bool) -> list[str | None]:
-    """Return along which axis of the mesh each axis of a weight is divided."""
+    """Return for each axis of a weight the axis of the mesh that divides it, or None."""
     matches = [axes for pattern, axes in TRANSFORMER.items() if sizes[MODEL] > 1 and re.fullmatch(pattern, path)]
     axes = [*matches[0]] if matches else [None] * len(shape)
     return _along_data(axes, shape, sizes[DATA]) if shard_weights else axes
@@ -338,7 +338,7 @@ def _digest(name, value):
 
 @contextlib.contextmanager
 def private_folder(folder: str | pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield the folder in the first process, and a copy of it, which is removed at the end, in the others."""
+    """Yield the folder in the first process, and in the others a copy of it that is removed at the end."""
     folder = pathlib.Path(folder)
     if is_first():
         of_all([0])  # the others have copied it

@@ -96,7 +96,7 @@ class GradientGuard:
         if gradient_accumulation_steps is not None:
             checks.positive_integer("gradient_accumulation_steps", gradient_accumulation_steps)
         super().__init__(*args, loss_scale_factor=loss_scale_factor, **kwargs)
-        # not self.global_clipnorm, by which Keras's `apply` would clip once more, and so for the accumulation
+        # not self.global_clipnorm: Keras's `apply` would clip once more, and accumulate once more
         self._max_norm, self._accumulation_steps = global_clipnorm, gradient_accumulation_steps
         self.initial_scale = loss_scale_factor
         self.train_config = None  # of `compile_model`
@@ -210,7 +210,7 @@ class GradientGuard:
     def _apply(self, grads, squares, variables):
         norm, scale = self._norm_and_clip_scale(squares)
         self.gradient_norm.assign(norm)
-        finite = norm < float("inf")  # which NaN is not, either
+        finite = norm < float("inf")  # False for NaN, too
         if self._max_norm is not None:
             grads = scaled(grads, scale)
         assign_if(
@@ -231,7 +231,7 @@ class GradientGuard:
             self.update_step(gradient, variable.value, learning_rate)
 
     def _apply_weight_decay(self, variables):
-        """Decay the weights, unless by nothing; none may be left, which Keras on torch refuses."""
+        """Decay the weights. Keras on torch refuses an empty list."""
         variables = [v for v in variables if self._use_weight_decay(v)]
         if self.weight_decay and replicas.in_strategy():
             for variable in variables:
@@ -251,7 +251,7 @@ class GradientGuard:
         add_all(averages, weights, decay=momentum, factor=1 - momentum)
 
     def _norm_and_clip_scale(self, squares):
-        """Return the norm of the gradients of the loss itself, and the factor by which they are clipped."""
+        """Return the norm of the unscaled loss's gradients, and the factor that clips them."""
         if ON_TORCH:  # torch waits for it anyway; Python's numbers take a tenth of the time
             norm, smaller = math.sqrt(squares.sum()), min
         else:
@@ -261,7 +261,7 @@ class GradientGuard:
         return norm, 1.0 if self._max_norm is None else smaller(1.0, self._max_norm / (norm + 1e-6))
 
     def clipped(self, grads, squares, dtype):
-        """Return the gradients of the loss itself, clipped, in a dtype; None for a variable without gradient."""
+        """Return the gradients of the unscaled loss, clipped, in a dtype; None for a variable without gradient."""
         _, scale = self._norm_and_clip_scale(squares)
         scale = scale if self.loss_scale_factor is None else scale / self.loss_scale_factor
         grads = [None if g is None else ops.cast(g, dtype) for g in grads]

@@ -143,7 +143,7 @@ class MetricsLogger(EveryNSteps):
         self._partial_sums = [keras.ops.convert_to_numpy(v).copy() for v in self.model.metrics_variables]
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Restore those sums, which Keras has just reset."""
+        """Restore those sums: Keras has just reset them."""
         for variable, value in zip(self.model.metrics_variables, self._partial_sums, strict=True):
             variable.assign(value)
 

@@ -3,7 +3,7 @@
     train          TrainConfig, with the defaults that depend on the model; not what a compiled model has instead
     optimizer      class and arguments of the optimizer, its schedule among them
     loss           class and arguments of the loss
-    architecture   class and arguments of the model and of its layers, shapes of its weights, which are trained
+    architecture   class and arguments of the model and its layers; shapes of its weights, and whether they are trained
     length         steps, and tokens of a step
     batches        class and arguments of the batches; texts and arrays by a digest; other kinds by their first batch
     versions, environment      can change the last bits: a difference is a warning
@@ -79,8 +79,8 @@ def model_name(model: keras.Model) -> str:
 def array_digest(array) -> str:
     """Return the SHA-256 of an array or of `TokenFiles`, integers of any dtype alike.
 
-    Of a long array MAX_BLOCKS blocks of BLOCK elements are read, spread evenly. Digests of whole files, which an index
-    of `TokenFiles` has, are included.
+    Of a long array MAX_BLOCKS blocks of BLOCK elements are read, spread evenly. The digests in an index of `TokenFiles`
+    are included.
     """
     digest, length = hashlib.sha256(), len(array)
     width = math.prod(getattr(array, "shape", (length,))[1:])
@@ -204,7 +204,7 @@ def _described(value):
 
 
 def environment() -> dict:
-    """Return the backend, cores, threads, processor and several devices, which can change the last bits of sums."""
+    """Return the backend, cores, threads, processor and number of devices: they can change the last bits of sums."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
     threads = ", ".join(f"{name}={os.environ[name]}" for name in names if os.environ.get(name)) or "one a core"
@@ -311,7 +311,7 @@ def check_resumable(folder: str | pathlib.Path, config: dict):
 
 
 def _is_new(name, other_versions):
-    """Return whether a name that one of the configs lacks may be that of an option of later versions."""
+    """Return whether one of the configs may lack a name because later versions have added it."""
     part = name.partition(".")[0]
     return part == "train" or (other_versions and part in OF_LIBRARIES)
 

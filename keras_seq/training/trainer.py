@@ -130,13 +130,13 @@ class Trainer:
         ended, divergence = None, None
         with self.stop.listening():
             while ended is None:
-                try:
-                    with contextlib.ExitStack() as cleanup:
+                with contextlib.ExitStack() as cleanup:
+                    try:
                         ended = self._fit_from_checkpoint(divergence, cleanup)
-                except TrainingDiverged as error:
-                    if self.train.on_nan == "stop" or self.rollbacks == MAX_ROLLBACKS:
-                        raise
-                    divergence = error
+                    except TrainingDiverged as error:  # inside, as a tracker's run has not failed after a rollback
+                        if self.train.on_nan == "stop" or self.rollbacks == MAX_ROLLBACKS:
+                            raise
+                        divergence = error
         self._raise_if_stopped()  # here, so that no request is lost
         return ended
 
@@ -391,7 +391,7 @@ def train_model(
 
 
 def _build_compiled(model, dataset_fn):
-    """Build what `compile` leaves to the first step, the optimizer and metrics, which checkpoints have."""
+    """Build the optimizer and metrics, as checkpoints have them and `compile` leaves them to the first step."""
     if not isinstance(model.optimizer, GradientGuard):
         name = type(model.optimizer).__name__
         raise ValueError(f"{model.name} is compiled with another {name}; expected one of keras_seq.training.")

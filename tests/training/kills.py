@@ -4,9 +4,9 @@
 
 Each model is trained once without a stop and then in chains: a process is killed at a random moment, the next one goes
 on in its folder, until one comes to the end. The moments: after a random time, and before, within or after a
-random one of the operations that make a file durable, or take TensorBoard's files back to the checkpoint. Each process
-is a fork of this one, which only imports Keras's backend and never runs it, so that the import is paid once. On
-TensorFlow XLA is off, for to compile would be most of the time.
+random one of the operations that make a file durable, or within an event of TensorBoard's file. Each process is a fork
+of this one, which only imports Keras's backend and never runs it, so that the import is paid once. On TensorFlow XLA is
+off, for to compile would be most of the time.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from keras_seq.files import write_json
 from keras_seq.models import LANGUAGE_MODELS, MODELS, masked_lm
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
+from keras_seq.tracking.tensorboard import EventFile
 from keras_seq.training import compilation, trainer
 
 CHARACTERS = "\n abcdefg"
@@ -42,9 +43,8 @@ FILES = {"first.bin": IDS[:50], "second.bin": IDS[50:120]}  # what language mode
 TRAIN = training.TrainConfig(
     warmup_steps=2, log_every=6, validate_every=32, checkpoint_every=4, sample_length=3, patience=100
 )
-GOING_ON = ("events", "remove events")  # moments that only a run that goes on has
-MOMENTS = ("time", "fsync", "half a file", "rename", "after rename", "remove", *GOING_ON)
-MOST = {"remove": 3, "events": 1, "remove events": 1}  # operations of a kind at a start; of the others there are many
+MOMENTS = ("time", "fsync", "half a file", "rename", "after rename", "remove", "half an event")
+MOST = {"remove": 3}  # operations of a kind at a start; of the others there are many
 
 
 def definition(name):
@@ -111,6 +111,7 @@ def lay_trap(moment, count):
         os.kill(os.getpid(), signal.SIGKILL)
 
     fsync, replace, write_bytes, unlink = os.fsync, os.replace, pathlib.Path.write_bytes, pathlib.Path.unlink
+    append = EventFile._append
 
     def dying_fsync(number):
         if now():
@@ -118,7 +119,7 @@ def lay_trap(moment, count):
         fsync(number)
 
     def dying_replace(old, new):
-        if (moment == "rename" or (moment == "events" and "tfevents" in str(new))) and now():
+        if moment == "rename" and now():
             die()
         replace(old, new)
         if moment == "after rename" and now():
@@ -131,18 +132,26 @@ def lay_trap(moment, count):
         return write_bytes(path, data)
 
     def dying_unlink(path, missing_ok=False):
-        if path.name.startswith("step-" if moment == "remove" else "events.out.tfevents") and now():
+        if path.name.startswith("step-") and now():
             die()
         unlink(path, missing_ok)
 
+    def torn_append(file, events):
+        append(file, events)
+        if now():
+            os.truncate(file.path, file.path.stat().st_size - 9)
+            die()
+
     if moment == "fsync":
         os.fsync = dying_fsync
-    elif moment in ("rename", "after rename", "events"):
+    elif moment in ("rename", "after rename"):
         os.replace = dying_replace
     elif moment == "half a file":
         pathlib.Path.write_bytes = dying_write
-    elif moment in ("remove", "remove events"):
+    elif moment == "remove":
         pathlib.Path.unlink = dying_unlink
+    elif moment == "half an event":
+        EventFile._append = torn_append
 
 
 def attempt(name, folder, moment=None, chance=None):
@@ -198,8 +207,6 @@ def chains(name, kills, seed, place):
     while plan:
         folder, mine, ended = place / f"{name}-{chain}", collections.Counter(), False
         while plan and not ended:
-            while plan[-1] in GOING_ON and not (folder / "checkpoints/latest").exists():
-                attempt(name, folder, "after rename", chance)
             ended = attempt(name, folder, plan[-1], chance) != signal.SIGKILL
             if not ended:
                 mine[plan.pop()] += 1
