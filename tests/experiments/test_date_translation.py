@@ -6,8 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from experiments import date_translation
-from experiments.common.options import replaced
+from experiments import date_translation as study
 from experiments.date_translation import EXAMPLE_TEXT, SMOKE, DatesTask, DateTranslationConfig, Translator, draw_splits
 from keras_seq.data.synthetic import dates
 from keras_seq.models import Seq2SeqConfig
@@ -141,9 +140,9 @@ def test_exact_matches_are_counted_for_each_search(model):
 def test_formats_count_by_their_texts():
     group = {"greedy": 0.75, "beam": 1.0, "examples": 4, "trained": True}
     groups = [group, {**group, "greedy": 0.0, "examples": 12}, {**group, "trained": False}]
-    assert date_translation.exact_match(groups, "greedy", trained=True) == (3 / 16, 16)
-    assert date_translation.exact_match(groups, "greedy", trained=False) == (0.75, 4)
-    verdict = date_translation.verdict({"groups": groups, "num_beams": 4})
+    assert study.exact_match(groups, "greedy", trained=True) == (3 / 16, 16)
+    assert study.exact_match(groups, "greedy", trained=False) == (0.75, 4)
+    verdict = study.verdict({"groups": groups, "num_beams": 4})
     assert "of 16 in formats trained on" in verdict
     assert "4 beams change that by +81.2 and +25.0 percentage points" in verdict
 
@@ -155,5 +154,5 @@ def test_attention_has_a_row_for_every_generated_character_and_a_column_for_ever
 
 
 def test_the_entropy_of_smoothed_targets():
-    assert date_translation.smoothed_entropy(0.0, 10) == 0
-    assert date_translation.smoothed_entropy(0.1, 2) == pytest.approx(-(0.95 * np.log(0.95) + 0.05 * np.log(0.05)))
+    assert study.smoothed_entropy(0.0, 10) == 0
+    assert study.smoothed_entropy(0.1, 2) == pytest.approx(-(0.95 * np.log(0.95) + 0.05 * np.log(0.05)))

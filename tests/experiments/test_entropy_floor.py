@@ -6,33 +6,24 @@ import numpy as np
 import pytest
 from keras import ops
 
-from experiments import entropy_floor
+from experiments import entropy_floor as study
 from experiments.common.runs import dataclass_from_dict
-from experiments.entropy_floor import (
-    SOURCES,
-    EntropyFloorConfig,
-    best_ngram_order,
-    draw_corpus,
-    excess_loss,
-    main,
-    ngram_scores,
-)
 from keras_seq.data import SequentialWindows, StatefulWindows
-from keras_seq.models import LANGUAGE_MODELS, BiLSTMConfig, LanguageModel, laws
+from keras_seq.models import LANGUAGE_MODELS, LanguageModel, laws
 
-CONFIG = EntropyFloorConfig(vocabulary_size=4, order=2, seed=1, tokens=20_000, validation_tokens=4_000)
+CONFIG = study.EntropyFloorConfig(vocabulary_size=4, order=2, seed=1, tokens=20_000, validation_tokens=4_000)
 
 
 @pytest.fixture(scope="module")
 def corpus():
-    return draw_corpus(CONFIG, "markov")
+    return study.draw_corpus(CONFIG, "markov")
 
 
 def score(probabilities, corpus, first=1):
     """Scores of a model that gives the ids of the validation text from the second on these probabilities."""
     losses = -np.log(probabilities)
     row = {"model": "it", "corpus": corpus.name}
-    return row | excess_loss(losses, corpus.source_losses[first : first + len(losses)])
+    return row | study.excess_loss(losses, corpus.source_losses[first : first + len(losses)])
 
 
 def confused(chain, seed):
@@ -41,7 +32,7 @@ def confused(chain, seed):
 
 
 def test_excess_loss_is_a_mean_and_its_standard_error():
-    scores = excess_loss(np.array([1.0, 2.0, 4.0, 1.0], "float32"), np.ones(4))
+    scores = study.excess_loss(np.array([1.0, 2.0, 4.0, 1.0], "float32"), np.ones(4))
     assert scores == {"excess_loss": 1.0, "standard_error": pytest.approx(np.std([0, 1, 3, 0]) / 2)}
 
 
@@ -52,7 +43,7 @@ def test_models_that_know_less_than_the_source_are_above_it_by_the_relative_entr
         row = score(rows[ids[:-2] * 4 + ids[1:-1], ids[2:]], corpus)
         divergence = chain.stationary @ (chain.transition_probs * np.log(chain.transition_probs / rows)).sum(axis=1)
         assert row["excess_loss"] == pytest.approx(divergence, abs=4 * row["standard_error"])
-        assert not entropy_floor.is_leak(row)
+        assert not study.is_leak(row)
 
 
 def test_chance_alone_is_no_leak(corpus):
@@ -61,9 +52,9 @@ def test_chance_alone_is_no_leak(corpus):
     probs = 0.98 * chain.transition_probs + 0.02 / 4
     for seed in range(20):
         ids = chain.sample(300, seed)
-        rows.append(excess_loss(-np.log(probs[ids[:-2] * 4 + ids[1:-1], ids[2:]]), chain.token_losses(ids)[2:]))
+        rows.append(study.excess_loss(-np.log(probs[ids[:-2] * 4 + ids[1:-1], ids[2:]]), chain.token_losses(ids)[2:]))
     assert any(row["excess_loss"] < 0 for row in rows)
-    assert not any(map(entropy_floor.is_leak, rows))
+    assert not any(map(study.is_leak, rows))
 
 
 def test_a_chain_that_peeks_is_caught(corpus):
@@ -72,36 +63,21 @@ def test_a_chain_that_peeks_is_caught(corpus):
     joint = probs.reshape(4, 4, 4, 1) * probs.reshape(1, 4, 4, 4)  # a, b, c, d: p(c | a b) p(d | b c)
     peeking = joint / joint.sum(axis=2, keepdims=True)
     row = score(peeking[ids[:-3], ids[1:-2], ids[2:-1], ids[3:]], corpus)
-    (sentence,) = entropy_floor.leaks([row])
+    (sentence,) = study.leaks([row])
     assert sentence.startswith("it on markov is 0.")
     assert "nats per token below the entropy floor" in sentence
 
 
-@pytest.mark.rare  # what looks ahead is also named in tests/models/test_causality.py
-def test_a_tagger_that_reads_both_sides_is_caught(corpus):
-    """An LSTM over both directions, trained to predict the next id, sees it."""
-    keras.utils.set_random_seed(0)
-    x = corpus.train[:8_000].reshape(-1, 10) + 1  # 0 would be padding
-    y = corpus.train[1:8_001].reshape(-1, 10)
-    tagger = BiLSTMConfig(num_tags=4, embedding_dim=8, units=16).build_model(5)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    tagger.compile(keras.optimizers.Adam(0.03), loss, jit_compile=False)
-    tagger.fit(x, y, batch_size=32, epochs=2, verbose=0)
-    logits = tagger(corpus.validation[:3_990].reshape(-1, 10) + 1)
-    probs = ops.convert_to_numpy(ops.softmax(logits)).reshape(-1, 4)
-    assert entropy_floor.is_leak(score(probs[np.arange(3_990), corpus.validation[1:3_991]], corpus, first=0))
-
-
 def test_n_grams_of_the_chain_s_order_are_close_and_never_below_and_are_chosen_on_the_training_text(corpus):
-    row = ngram_scores(corpus, order=3)
-    assert not entropy_floor.is_leak(row)
+    row = study.ngram_scores(corpus, order=3)
+    assert not study.is_leak(row)
     assert row["excess_loss"] < 0.03 * corpus.source_losses.mean()
-    assert ngram_scores(corpus, order=1)["excess_loss"] > 5 * row["excess_loss"]
-    assert best_ngram_order(corpus) == 3
+    assert study.ngram_scores(corpus, order=1)["excess_loss"] > 5 * row["excess_loss"]
+    assert study.best_ngram_order(corpus) == 3
 
 
 def test_ids_are_decoded_and_encoded():
-    corpus = draw_corpus(dataclasses.replace(CONFIG, tokens=200, batch_size=1, validation_tokens=100), "grammar")
+    corpus = study.draw_corpus(dataclasses.replace(CONFIG, tokens=200, batch_size=1, validation_tokens=100), "grammar")
     text = corpus.tokenizer.decode(corpus.validation)
     assert text[0] in "([{<"
     np.testing.assert_array_equal(corpus.tokenizer.encode(text), corpus.validation)
@@ -116,7 +92,7 @@ QUICK = ("lstm", "transformer")
     "name", [pytest.param(name, marks=[pytest.mark.rare] * (name not in QUICK)) for name in LANGUAGE_MODELS]
 )
 def test_every_model_can_be_built_at_a_width(name):
-    config = EntropyFloorConfig(width=16, sequence_length=8)
+    config = study.EntropyFloorConfig(width=16, sequence_length=8)
     small, large = (
         dataclasses.replace(config, width=width).model_config(name).build_model(8).count_params() for width in (16, 64)
     )
@@ -124,8 +100,8 @@ def test_every_model_can_be_built_at_a_width(name):
 
 
 def test_every_id_is_trained_on_once():
-    config = EntropyFloorConfig(tokens=5_000, batch_size=4, sequence_length=8, validation_tokens=50)
-    ids = draw_corpus(config, "grammar").train
+    config = study.EntropyFloorConfig(tokens=5_000, batch_size=4, sequence_length=8, validation_tokens=50)
+    ids = study.draw_corpus(config, "grammar").train
     for windows in (SequentialWindows(ids, 4, 8), StatefulWindows(ids, 4, 8)):
         assert windows.steps_per_epoch == config.steps
     assert len(ids) == config.steps * 4 * 8 + 1
@@ -133,10 +109,10 @@ def test_every_id_is_trained_on_once():
 
 def test_figures_are_those_of_the_model_that_was_saved(smoke):
     rows = {(row["corpus"], row["model"]): row for row in smoke.rows}
-    for name in SOURCES:
+    for name in study.SOURCES:
         row = rows[name, "lstm"]
         saved = json.loads((smoke.folder / row["run"] / "config.json").read_text(encoding="utf-8"))["experiment"]
-        corpus = draw_corpus(dataclass_from_dict(EntropyFloorConfig, saved), name)
+        corpus = study.draw_corpus(dataclass_from_dict(study.EntropyFloorConfig, saved), name)
         model = keras.models.load_model(smoke.folder / row["run"] / "model.keras")
         logits = ops.log_softmax(model(corpus.validation[None, :-1]))[0]  # in one go, from the zero state
         losses = -np.take_along_axis(ops.convert_to_numpy(logits), corpus.validation[1:, None], axis=1)[:, 0]
@@ -171,7 +147,7 @@ def a_row(folder, corpus, model, excess_loss, run=True):
 
 def test_the_picture_has_the_curves_the_floor_and_the_distance(tmp_path, drawn):
     rows = [a_row(tmp_path, "markov", "4-gram", 0.1, run=False), a_row(tmp_path, "markov", "lstm", 0.3)]
-    losses, excess = drawn(entropy_floor.plot, tmp_path, rows)
+    losses, excess = drawn(study.plot, tmp_path, rows)
     levels = {float(line.get_ydata()[0]) for line in losses.get_lines() if len(set(line.get_ydata())) == 1}
     assert levels == {1.9, 2.0, 2.1, 2.3}  # entropy rate, floor, n-grams, a constant validation curve
     (curve,) = (line for line in excess.get_lines() if line.get_color() == "C0")
@@ -180,14 +156,14 @@ def test_the_picture_has_the_curves_the_floor_and_the_distance(tmp_path, drawn):
 
 def test_the_verdict_names_leaks_and_the_closest_with_its_uncertainty(tmp_path):
     rows = [a_row(tmp_path, "markov", "lstm", 0.3), a_row(tmp_path, "markov", "gpt2", 0.02)]
-    said = entropy_floor.verdict(rows)
+    said = study.verdict(rows)
     assert said.startswith("No model is below the entropy floor by more than 4 standard errors.")
     assert "Closest on markov: gpt2, 1.00% ± 0.50% above the floor." in said
     leaking = [*rows, a_row(tmp_path, "markov", "mamba", -0.05)]
-    (sentence,) = entropy_floor.leaks(leaking)
+    (sentence,) = study.leaks(leaking)
     assert sentence.startswith("mamba on markov is 0.0500 nats per token below the entropy floor, by 5 standard errors")
-    assert entropy_floor.verdict(leaking).startswith(sentence)
-    assert "Closest on markov: gpt2" in entropy_floor.verdict(leaking)
+    assert study.verdict(leaking).startswith(sentence)
+    assert "Closest on markov: gpt2" in study.verdict(leaking)
 
 
 class Peek(keras.layers.Layer):
@@ -213,11 +189,11 @@ class Leaking:
 
 @pytest.mark.smoke
 def test_a_model_that_sees_the_next_id_ends_with_status_1_and_a_sentence(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(EntropyFloorConfig, "model_config", lambda self, name: Leaking())
+    monkeypatch.setattr(study.EntropyFloorConfig, "model_config", lambda self, name: Leaking())
     monkeypatch.setattr("keras_seq.training.trainer.save_model", lambda path, model: None)
     options = "--smoke --models gpt2 --corpora markov --train.learning-rate 0.2 --train.optimizer adam"
     with pytest.raises(SystemExit) as stop:
-        main([*options.split(), "--log-dir", str(tmp_path)])
+        study.main([*options.split(), "--log-dir", str(tmp_path)])
     output = capsys.readouterr()
     assert stop.value.code == 1
     assert output.err.strip().startswith("gpt2 on markov is 0.")

@@ -4,17 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from experiments.masked_lm import (
-    MaskedCorpus,
-    MaskedLMConfig,
-    encode_masked,
-    filled,
-    main,
-    segment_pairs,
-    unigram_baseline,
-    validator,
-    verdict,
-)
+from experiments import masked_lm as study
 from keras_seq import models, training
 from keras_seq.tokenizers import SPECIAL_TOKENS
 
@@ -25,12 +15,12 @@ TINY = models.BertConfig(embedding_dim=8, num_layers=2, num_heads=2, feed_forwar
 @pytest.fixture
 def config(tmp_path):
     (tmp_path / "text.txt").write_text("to be or not to be that is the question " * 50)
-    return MaskedLMConfig(str(tmp_path / "text.txt"), vocabulary_size=80, batch_size=2, encoder=TINY)
+    return study.MaskedLMConfig(str(tmp_path / "text.txt"), vocabulary_size=80, batch_size=2, encoder=TINY)
 
 
 @pytest.fixture
 def data(config, tmp_path):
-    return MaskedCorpus(config, tmp_path)
+    return study.MaskedCorpus(config, tmp_path)
 
 
 @pytest.fixture
@@ -40,7 +30,7 @@ def model(data, randomize):
 
 def test_rows_are_two_texts_of_which_the_second_goes_on():
     ids = np.arange(100, 140)
-    rows = segment_pairs(ids, length=11, stride=4, seed=0)
+    rows = study.segment_pairs(ids, length=11, stride=4, seed=0)
     assert rows["token_ids"].shape == rows["segment_ids"].shape == (9, 11)
     middles = set()
     for n, (row, segments) in enumerate(zip(rows["token_ids"], rows["segment_ids"], strict=True)):
@@ -54,13 +44,13 @@ def test_rows_are_two_texts_of_which_the_second_goes_on():
 
 def test_disjoint_rows_hold_every_token_once():
     ids = np.arange(100, 140)
-    rows = segment_pairs(ids, length=11, stride=8, seed=0)["token_ids"]
+    rows = study.segment_pairs(ids, length=11, stride=8, seed=0)["token_ids"]
     np.testing.assert_array_equal(np.sort(rows[rows >= 100]), ids)
 
 
 def test_the_baseline_is_the_entropy_of_what_it_was_counted_on():
     ids = np.repeat([5, 6, 7], [99, 49, 24])
-    scores = unigram_baseline(ids, ids, vocabulary_size=8)
+    scores = study.unigram_baseline(ids, ids, vocabulary_size=8)
     p = np.array([100, 50, 25]) / 175
     assert scores["val_loss"] == pytest.approx(-(np.array([99, 49, 24]) / 172) @ np.log(p))
     assert scores["accuracy"] == pytest.approx(99 / 172)
@@ -69,7 +59,7 @@ def test_the_baseline_is_the_entropy_of_what_it_was_counted_on():
 
 def test_a_text_is_encoded_with_its_masks(data):
     before, after = data.encode("to be or"), data.encode("to be")
-    row = encode_masked("to be or [MASK] to be[MASK]", data.tokenizer, context_length=20)
+    row = study.encode_masked("to be or [MASK] to be[MASK]", data.tokenizer, context_length=20)
     assert row["token_ids"].tolist() == [[CLS, *before, MASK, *after, MASK, SEP]]
     assert not row["segment_ids"].any()
     assert MASK not in data.encode("[MASK]")  # not special to the tokenizer
@@ -77,9 +67,9 @@ def test_a_text_is_encoded_with_its_masks(data):
 
 def test_a_text_is_filled_in_by_the_probabilities_of_the_model(data, model):
     text = "to [MASK] or not [MASK]"
-    row = encode_masked(text, data.tokenizer, TINY.context_length)
+    row = study.encode_masked(text, data.tokenizer, TINY.context_length)
     logits = np.asarray(model(row))[0].astype("float64")
-    first, *lines = filled(model, data.tokenizer, text, top=3).splitlines()
+    first, *lines = study.filled(model, data.tokenizer, text, top=3).splitlines()
     assert first == text
     for position, line in zip(np.flatnonzero(row["token_ids"][0] == MASK), lines, strict=True):
         p = np.exp(logits[position]) / np.exp(logits[position]).sum()
@@ -91,7 +81,7 @@ def test_scores_are_of_the_masked_tokens_only_and_the_same_every_time(data, mode
     monkeypatch.setattr("experiments.masked_lm.BATCH_SIZE", 3)
     rows = data.masked
     assert len(rows.targets) % 3  # the last batch is smaller
-    validate = validator(model, data.tokenizer, ["to [MASK]"])
+    validate = study.validator(model, data.tokenizer, ["to [MASK]"])
     scalars = validate(rows).scalars
     logits = np.asarray(model(rows.inputs)).astype("float64")
     logp = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
@@ -106,14 +96,14 @@ def test_scores_are_of_the_masked_tokens_only_and_the_same_every_time(data, mode
 
 def test_what_is_scored_during_training_is_a_sample_and_at_the_end_all_of_the_text(config, tmp_path):
     train = training.TrainConfig(validation_characters=60)
-    part = MaskedCorpus(dataclasses.replace(config, mask_rate=0.5, train=train), tmp_path)
+    part = study.MaskedCorpus(dataclasses.replace(config, mask_rate=0.5, train=train), tmp_path)
     rows, sample = part.masked.targets, part.sample
     assert len(sample.targets) == 60 * len(rows) // len(part.validation_text) >= 1
     places = [np.flatnonzero((rows == row).all(axis=1))[0] for row in sample.targets]
     assert places == sorted(places)
     assert (part.masked.is_masked[places] == sample.is_masked).all()
     whole = dataclasses.replace(config, train=training.TrainConfig(validation_characters=None))
-    assert MaskedCorpus(whole, tmp_path).sample is None
+    assert study.MaskedCorpus(whole, tmp_path).sample is None
 
 
 def test_texts_to_fill_are_cut_from_the_validation_split(data):
@@ -124,7 +114,7 @@ def test_texts_to_fill_are_cut_from_the_validation_split(data):
 @pytest.mark.parametrize(("loss", "words"), [(3.5, "1.500 nats per token lower"), (5.5, "0.500 nats per token higher")])
 def test_the_verdict_compares_with_the_frequencies(loss, words):
     result = {"accuracy": 0.25, "masked_tokens": 300, "val_loss": loss}
-    sentence = verdict({**result, "unigram_baseline": {"val_loss": 5.0, "accuracy": 0.125}})
+    sentence = study.verdict({**result, "unigram_baseline": {"val_loss": 5.0, "accuracy": 0.125}})
     assert words in sentence
     assert "25.0% (20.4 to 30.2%)" in sentence
 
@@ -135,7 +125,7 @@ def test_it_learns_and_the_model_that_is_left_fills_in_what_the_report_says(smok
     assert smoke.rows["val_loss"] == last["val_loss"] < first["val_loss"]
     assert smoke.rows["masked_tokens"] > 1000
     text, line, *_ = smoke.rows["predictions"].splitlines()
-    main(["--run", str(run), "--text", text, "--top-k", "2"])
+    study.main(["--run", str(run), "--text", text, "--top-k", "2"])
     said, best = capsys.readouterr().out.splitlines()
     assert said == text
     assert line.startswith(best)

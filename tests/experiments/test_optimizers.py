@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import pytest
 
-from experiments import optimizers
+from experiments import optimizers as study
 from experiments.common.runs import dataclass_from_dict
 from experiments.common.texts import SplitCorpus
 from experiments.optimizers import OptimizersConfig, table
@@ -21,7 +21,7 @@ def a_row(optimizer, factor, loss, val_loss=9.0):
     }
 
 
-RESULTS = optimizers.by_optimizer(
+RESULTS = study.by_optimizer(
     [
         *(a_row("sgd", factor, loss) for factor, loss in ((0.3, 2.5), (1, 2.25), (3, None))),
         *(a_row("adam", factor, loss, 1.875) for factor, loss in ((0.3, 2.0), (1, 1.75), (3, 2.5))),
@@ -36,16 +36,16 @@ def test_the_best_optimizer_is_first_and_what_diverged_is_said():
     assert rows["adam"] == ["0.004", "2.000", "1.750", "2.500", "0.004", "", "1.875"]
     assert rows["sgd"][1:4] == ["2.500", "2.250", "diverged"]
     assert rows["lion"][1:] == ["diverged", "diverged", "diverged", "-", "", "-"]
-    assert "adam has the lowest held-out loss, 1.750" in optimizers.verdict(RESULTS)
-    assert "0.500 below sgd" in optimizers.verdict(RESULTS)
+    assert "adam has the lowest held-out loss, 1.750" in study.verdict(RESULTS)
+    assert "0.500 below sgd" in study.verdict(RESULTS)
 
 
 @pytest.mark.parametrize(("losses", "edge"), [((3, 2, 1), "highest"), ((1, 2, 3), "lowest"), ((2, 1, 2), "")])
 def test_a_best_rate_at_the_edge_of_the_grid_is_marked(losses, edge):
     rows = [a_row("adam", factor, loss) for factor, loss in zip((0.3, 1, 3), losses, strict=True)]
-    (result,) = optimizers.by_optimizer(rows)
+    (result,) = study.by_optimizer(rows)
     assert result.grid_edge == edge
-    assert ("edge of their grid" in optimizers.verdict([result])) == bool(edge)
+    assert ("edge of their grid" in study.verdict([result])) == bool(edge)
 
 
 def test_a_run_that_diverges_is_a_result(smoke_run, smoke):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from experiments import recipe_ablation
+from experiments import recipe_ablation as study
 from experiments.common.options import replaced
 from experiments.common.runs import dataclass_from_dict
 from experiments.common.texts import SplitCorpus
@@ -189,7 +189,7 @@ def test_stateful_windows_continue_where_they_ended(texts):
 @pytest.mark.parametrize("seed", range(20))
 def test_the_cumulative_improvements_add_up_to_the_total_exactly_with_their_digits(seed):
     rows = some_rows(dataclasses.replace(CONFIG, full_size=("stateful-windows",)), seed)
-    table = recipe_ablation.cumulative_table(rows, 200)
+    table = study.cumulative_table(rows, 200)
     *lines, total = (
         dict(zip(table.header, [cell.replace(".", "") for cell in row], strict=True)) for row in table.rows
     )
@@ -205,7 +205,7 @@ def test_individual_improvements_are_relative_to_the_legacy_recipe_of_the_same_s
     config = dataclasses.replace(CONFIG, changes=("pipeline", "whitespace"), full_size=("stateful-windows",))
     rows = some_rows(config)
     loss = {row["run"]: row["val_loss_per_original_character"] for row in rows}
-    improvements = recipe_ablation.improvements(rows)
+    improvements = study.improvements(rows)
     for change in config.individual:
         assert improvements[change]["individual"] == pytest.approx(
             loss["01-size"] - loss[f"individual-{change}"], abs=2e-3
@@ -224,22 +224,22 @@ def test_the_verdict_separates_improvements_from_noise():
     rows = some_rows(dataclasses.replace(CONFIG, changes=changes, individual=()))
     for row, loss in zip(rows, (2.0, 2.3, 2.31, 2.305, 1.8, 1.2, 1.25), strict=True):
         row["val_loss_per_original_character"] = loss
-    verdict = recipe_ablation.verdict(rows)
+    verdict = study.verdict(rows)
     assert "from 2.000 to 1.250" in verdict
     assert (
         ": optimizer +0.600, more-steps +0.505, size -0.300, whitespace -0.050; the others are within 0.010" in verdict
     )
     without = [row for row in rows if row["run"] != "02-pipeline"]
-    assert "noise is not known" in recipe_ablation.verdict(without)
+    assert "noise is not known" in study.verdict(without)
 
 
 def test_the_waterfall_goes_from_loss_to_loss():
     rows = some_rows(CONFIG)
     figure, (left, right) = plt.subplots(1, 2)
-    recipe_ablation.plot_waterfall(left, rows)
-    recipe_ablation.plot_improvements(right, recipe_ablation.improvements(rows))
+    study.plot_waterfall(left, rows)
+    study.plot_improvements(right, study.improvements(rows))
     plt.close(figure)
-    losses = [recipe_ablation.loss(row) for row in rows[: len(NAMES)]]
+    losses = [study.loss(row) for row in rows[: len(NAMES)]]
     legacy, *steps, new = left.patches
     assert legacy.get_y() + legacy.get_height() == pytest.approx(losses[0])
     assert new.get_y() + new.get_height() == pytest.approx(losses[-1])
@@ -247,7 +247,7 @@ def test_the_waterfall_goes_from_loss_to_loss():
         assert (bar.get_y(), bar.get_height()) == pytest.approx((before, after - before))
         assert (bar.get_facecolor() == steps[int(np.argmin(np.diff(losses)))].get_facecolor()) == (after <= before)
     assert [label.get_text() for label in left.get_xticklabels()] == ["legacy", "size", *CHANGES, "new"]
-    individual = [kinds["individual"] for kinds in recipe_ablation.improvements(rows).values() if "individual" in kinds]
+    individual = [kinds["individual"] for kinds in study.improvements(rows).values() if "individual" in kinds]
     assert sorted(bar.get_width() for bar in right.containers[1]) == pytest.approx(sorted(individual))
 
 

@@ -6,20 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from experiments import scaling
+from experiments import scaling as study
 from experiments.common.texts import SplitCorpus
-from experiments.scaling import (
-    Fit,
-    Parabola,
-    ScalingConfig,
-    best_trained,
-    fit_parabola,
-    fit_power_law,
-    group_runs,
-    plan,
-    scaling_report,
-    verdict,
-)
 from keras_seq.models.counts import flops_per_token
 from keras_seq.training.run_config import read_config
 
@@ -57,7 +45,7 @@ def cells(table):
 @pytest.mark.parametrize("exponent", [0.05, 0.3, 1.0])
 def test_points_on_a_power_law_give_it_back(asymptote, exponent):
     losses = asymptote + 3.0 * (X / MIDDLE) ** -exponent
-    law = fit_power_law(X, losses)
+    law = study.fit_power_law(X, losses)
     assert (law.exponent, law.scale) == pytest.approx((exponent, 3.0), rel=1e-3)
     assert law.asymptote == pytest.approx(asymptote, abs=5e-3)
     np.testing.assert_allclose(law(X), losses, rtol=1e-6)
@@ -65,7 +53,7 @@ def test_points_on_a_power_law_give_it_back(asymptote, exponent):
 
 def test_without_an_asymptote_it_is_a_line_in_logarithms():
     losses = 2.0 * X**-0.07
-    law = fit_power_law(X, losses, with_asymptote=False)
+    law = study.fit_power_law(X, losses, with_asymptote=False)
     slope, intercept = np.polyfit(np.log(X / MIDDLE), np.log(losses), 1)
     assert (law.exponent, law.scale, law.asymptote) == pytest.approx((-slope, np.exp(intercept), 0.0), rel=1e-6)
 
@@ -74,7 +62,7 @@ def test_without_an_asymptote_it_is_a_line_in_logarithms():
 def test_no_other_curve_near_it_is_nearer_to_the_points(with_asymptote):
     rng = np.random.default_rng(0)
     losses = 1.3 + 0.4 * (X / MIDDLE) ** -0.3 + rng.normal(0, 0.02, 5)
-    law = fit_power_law(X, losses, with_asymptote)
+    law = study.fit_power_law(X, losses, with_asymptote)
     minimum = np.square(law(X) - losses).sum()
     for _ in range(200):
         asymptote, scale, exponent = np.array([law.asymptote, law.scale, law.exponent]) * (1 + rng.normal(0, 0.02, 3))
@@ -86,7 +74,7 @@ def test_noise_moves_the_estimate_by_about_its_error():
     rng, errors, misses = np.random.default_rng(1), [], []
     for _ in range(20):
         losses = 1.3 + 0.3 * (X / MIDDLE) ** -0.5 + rng.normal(0, 0.004, 5)
-        fit = Fit(fit_power_law, X, losses)
+        fit = study.Fit(study.fit_power_law, X, losses)
         misses.append(fit.curve.asymptote - 1.3)
         errors.append(fit.error("asymptote"))
     assert 0.3 < np.std(misses) / np.median(errors) < 3
@@ -96,9 +84,9 @@ def test_the_jackknife_of_a_mean_is_the_textbook_error_of_a_mean():
     values = np.random.default_rng(2).normal(size=12)
 
     def mean(sizes, losses):
-        return Parabola(losses.mean(), 0.0, 0.0, 1.0)
+        return study.Parabola(losses.mean(), 0.0, 0.0, 1.0)
 
-    assert Fit(mean, np.abs(values), values).error("level") == pytest.approx(values.std(ddof=1) / np.sqrt(12))
+    assert study.Fit(mean, np.abs(values), values).error("level") == pytest.approx(values.std(ddof=1) / np.sqrt(12))
 
 
 def test_an_asymptote_is_identified_only_where_the_points_bend():
@@ -106,29 +94,29 @@ def test_an_asymptote_is_identified_only_where_the_points_bend():
     straight = 1.8 * (X / MIDDLE) ** -0.07
     noise = np.array([1, -1, 1, -1, 1]) * 0.01
     for losses, known in ((bent, True), (straight, False), (straight + noise, False), (bent + 10 * noise, False)):
-        assert Fit(fit_power_law, X, losses).has_asymptote is known
+        assert study.Fit(study.fit_power_law, X, losses).has_asymptote is known
 
 
 def test_losses_that_stop_falling_at_once_have_no_exponent():
     losses = np.array([2.0, 1.5, 1.5, 1.5, 1.5])
-    assert fit_power_law(X, losses).is_at_bound
+    assert study.fit_power_law(X, losses).is_at_bound
 
 
 def test_points_on_a_parabola_give_it_back():
     losses = 1.6 + 0.02 * np.log(X / 60e3) ** 2
-    curve = fit_parabola(X, losses)
+    curve = study.fit_parabola(X, losses)
     assert (curve.best_size, curve.curvature, curve(60e3)) == pytest.approx((60e3, 0.02, 1.6))
     np.testing.assert_allclose(curve(X), losses)
 
 
 def test_a_parabola_that_opens_downwards_or_is_a_line_has_no_lowest_point():
     for losses in (2 - 0.02 * np.log(X / 60e3) ** 2, 2 - 0.02 * np.log(X)):
-        assert np.isnan(fit_parabola(X, losses).best_size)
+        assert np.isnan(study.fit_parabola(X, losses).best_size)
 
 
 @pytest.fixture(scope="module")
 def runs():
-    return plan(ScalingConfig(), 65)
+    return study.plan(study.ScalingConfig(), 65)
 
 
 def test_the_sizes_of_both_families_agree_and_lie_about_three_times_apart(runs):
@@ -141,16 +129,16 @@ def test_the_sizes_of_both_families_agree_and_lie_about_three_times_apart(runs):
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
 def test_a_weight_between_the_ends_counts_and_no_other(family, monkeypatch):
-    monkeypatch.setitem(scaling.SIZES, family, scaling.SIZES[family][:1])
+    monkeypatch.setitem(study.SIZES, family, study.SIZES[family][:1])
     for vocabulary_size in (65, 500):
-        run, _ = plan(ScalingConfig(families=(family,)), vocabulary_size)
+        run, _ = study.plan(study.ScalingConfig(families=(family,)), vocabulary_size)
         model = run.model_config.build_model(vocabulary_size)
         *between, _, _ = [*model.blocks, model.embedding, model.head]
         assert run.non_embedding_parameters == sum(part.count_params() for part in between)
 
 
 def test_each_run_gets_its_budget(runs):
-    config = ScalingConfig()
+    config = study.ScalingConfig()
     assert len(runs) == len({(run.family, run.non_embedding_parameters, run.budget) for run in runs}) == 20
     for run in runs:
         assert run.train.warmup_steps == min(50, run.num_steps // 10)
@@ -169,13 +157,13 @@ def test_narrow_lstms_learn_at_higher_rates_and_transformers_at_one(runs):
     assert [*lstm[::2]] == [*lstm[1::2]] == sorted(lstm[::2], reverse=True)  # by size, whatever the budget
     assert (lstm[0], lstm[-1]) == pytest.approx((0.02 * (408 / 48) ** 0.5, 0.02), rel=0.01)
     assert {*transformer} == {0.02}
-    given = dataclasses.replace(ScalingConfig().train, learning_rate=0.007)
-    config = ScalingConfig(train=given, families=("lstm",), smoke=True)
-    assert {run.train.learning_rate for run in plan(config, 65)} == {0.007}
+    given = dataclasses.replace(study.ScalingConfig().train, learning_rate=0.007)
+    config = study.ScalingConfig(train=given, families=("lstm",), smoke=True)
+    assert {run.train.learning_rate for run in study.plan(config, 65)} == {0.007}
 
 
 def test_the_table_of_fits_gives_the_curves_back(tmp_path):
-    table = cells(scaling_report("my text", tmp_path, some_rows()).details[0])
+    table = cells(study.scaling_report("my text", tmp_path, some_rows()).details[0])
     lstm, pure_lstm, transformer, pure_transformer, compute, downhill = table
     assert (lstm["model"], lstm["curve"], pure_lstm["curve"]) == ("lstm", "power law", "pure power law")
     assert lstm["L_inf"] == "1.400 ± 0.000"
@@ -191,21 +179,21 @@ def test_the_table_of_fits_gives_the_curves_back(tmp_path):
 def test_residuals_are_losses_less_the_curve(tmp_path):
     bent = some_rows()
     bent[2]["val_loss"] += 0.05
-    groups = group_runs(bent)
+    groups = study.group_runs(bent)
     for group in itertools.chain(*groups.values()):
         np.testing.assert_allclose(group.fit.residuals + group.fit.curve(group.sizes), group.losses)
-    for line, row in zip(cells(scaling_report("my text", tmp_path, bent).table)[:5], bent[:5], strict=True):
+    for line, row in zip(cells(study.scaling_report("my text", tmp_path, bent).table)[:5], bent[:5], strict=True):
         assert line["val_loss@64"] == f"{row['val_loss']:.3f}"
         assert float(line["fit"]) + float(line["residual"]) == pytest.approx(float(line["val_loss@64"]), abs=0.0016)
 
 
 def test_the_verdict_says_what_the_points_do_not_say():
-    groups = group_runs(some_rows())
-    tokens, compute, _ = verdict(groups).split(". ")
+    groups = study.group_runs(some_rows())
+    tokens, compute, _ = study.verdict(groups).split(". ")
     assert "(lstm; L_inf 1.400 ± 0.000)" in tokens
     assert f"{100 * (1 - 2**-0.07):.1f} % (transformer; L_inf not identified)" in tokens
     assert "60,000, within a factor of 1.00 (lstm) and not identified (transformer)" in compute
-    assert best_trained(groups["compute"][0]) == "N = 38,184 with 1,745,932 tokens, 46 per parameter (lstm)"
+    assert study.best_trained(groups["compute"][0]) == "N = 38,184 with 1,745,932 tokens, 46 per parameter (lstm)"
 
 
 def test_a_group_that_opens_downwards_still_has_a_report(tmp_path):
@@ -213,13 +201,13 @@ def test_a_group_that_opens_downwards_still_has_a_report(tmp_path):
     for row in odd:
         if row["budget"] == "compute":
             row["val_loss"] = 2 - 0.01 * np.log(row["non_embedding_parameters"] / 6e4) ** 2
-    written = scaling_report("my text", tmp_path, odd)
+    written = study.scaling_report("my text", tmp_path, odd)
     assert [line["best N"] for line in cells(written.details[0])[4:]] == ["not identified"] * 2
 
 
 def test_the_plot_has_every_point_its_curve_and_its_residual(tmp_path, drawn):
-    groups = group_runs(some_rows())
-    tokens, compute, *residuals = drawn(scaling.plot, tmp_path, groups)
+    groups = study.group_runs(some_rows())
+    tokens, compute, *residuals = drawn(study.plot, tmp_path, groups)
     for axes, budget in ((tokens, "tokens"), (compute, "compute")):
         points = {tuple(line.get_ydata()) for line in axes.get_lines() if len(line.get_xdata()) == 5}
         assert points == {tuple(group.losses) for group in groups[budget]}

@@ -7,17 +7,8 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from experiments import sequence_reversal
+from experiments import sequence_reversal as study
 from experiments.common.options import replaced
-from experiments.sequence_reversal import (
-    SMOKE,
-    ReversalTask,
-    SequenceReversalConfig,
-    batch_sums,
-    build_model,
-    means,
-    to_letters,
-)
 from keras_seq.data.synthetic import Reversal
 from keras_seq.interpretability import attention_weights
 from keras_seq.models import LSTMConfig, TransformerConfig, assert_causal
@@ -25,11 +16,11 @@ from keras_seq.training import read_metrics
 from tests.experiments.discovery import main_of
 
 TASK = Reversal(alphabet_size=6, min_length=1, max_length=5, batch_size=40, seed=2)
-SETTINGS = SequenceReversalConfig(alphabet_size=6, max_length=5, batch_size=40, seed=2, validation_sequences=30)
+SETTINGS = study.SequenceReversalConfig(alphabet_size=6, max_length=5, batch_size=40, seed=2, validation_sequences=30)
 
 
 def scores_of(logits, x, y):
-    return means(batch_sums(logits, x, y, TASK))
+    return study.means(study.batch_sums(logits, x, y, TASK))
 
 
 def sure(ids):
@@ -80,8 +71,11 @@ def test_a_transformer_without_its_mask_fails(tmp_path, capsys):
 
 
 def test_transformers_with_and_without_mask_differ_in_the_mask_only(randomize):
-    settings = replaced(SequenceReversalConfig(), SMOKE)
-    causal, non_causal = build_model(settings, "transformer"), build_model(settings, "non_causal")
+    settings = replaced(study.SequenceReversalConfig(), study.SMOKE)
+    causal, non_causal = (
+        study.build_model(settings, "transformer"),
+        study.build_model(settings, "non_causal"),
+    )
     non_causal.set_weights(randomize(causal).get_weights())
     assert_causal(causal, length=10)
     x, _ = settings.reversal.batch(0)
@@ -122,12 +116,12 @@ def test_only_ids_after_the_separator_are_the_second_half():
 
 def test_scores_do_not_depend_on_the_batches(randomize, monkeypatch):
     model = randomize(LSTMConfig(embedding_dim=4, units=8).build_model(TASK.vocabulary_size))
-    task = ReversalTask(model, SETTINGS)
+    task = study.ReversalTask(model, SETTINGS)
     sums = task.sums(3, 301, seed=9)  # two batches, the second not full
     assert sums[:, 1].tolist() == [301 * 8, 301 * 4, 301, 301 * 3]
-    assert means(sums)["first_half_loss"] >= math.log(6) - 0.1
+    assert study.means(sums)["first_half_loss"] >= math.log(6) - 0.1
     x, y = dataclasses.replace(TASK.with_length(3), batch_size=250, seed=12).batch(0)
-    np.testing.assert_allclose(task.sums(3, 250, seed=9), batch_sums(model(x), x, y, TASK), rtol=1e-5)
+    np.testing.assert_allclose(task.sums(3, 250, seed=9), study.batch_sums(model(x), x, y, TASK), rtol=1e-5)
 
 
 def almost(ids, training=False):
@@ -144,7 +138,7 @@ def almost(ids, training=False):
 def test_teacher_forcing_is_right_throughout_exactly_where_greedy_generation_is():
     x, y = dataclasses.replace(TASK.with_length(4), batch_size=200).batch(0)
     forced = (almost(x).numpy().argmax(-1) == y)[:, 5:].all(axis=1)
-    completed = ReversalTask(almost, SETTINGS).complete(x[:, :6])
+    completed = study.ReversalTask(almost, SETTINGS).complete(x[:, :6])
     np.testing.assert_array_equal((completed[:, 1:] == y).all(axis=1), forced)
     assert 0.1 < forced.mean() < 0.5
     assert scores_of(almost(x), x, y)["sequence_accuracy"] == pytest.approx(forced.mean())
@@ -160,7 +154,7 @@ def test_completion_is_greedy_generation_by_steps(randomize, config):
         logits, state = model.step(rows[:, t : t + 1], state)
         if t >= 6:
             rows = np.append(rows, np.argmax(logits, -1)[:, None], axis=1)
-    np.testing.assert_array_equal(ReversalTask(model, SETTINGS).complete(prompts), rows)
+    np.testing.assert_array_equal(study.ReversalTask(model, SETTINGS).complete(prompts), rows)
     assert len({*rows[:, 7:].flat}) > 2
 
 
@@ -170,26 +164,21 @@ def test_completion_is_greedy_generation_by_steps(randomize, config):
 def test_the_check_tolerates_two_percent(share, is_passed, words):
     loss, groups = share * math.log(26), [{"trained": True, "examples": 10}]
     row = {"model": "lstm", "entropy": math.log(26), "first_half_loss": loss, "sequence_accuracy": 1, "groups": groups}
-    passed, sentence = sequence_reversal.causality(row)
+    passed, sentence = study.causality(row)
     assert passed is is_passed
     assert words in sentence
     assert f"{loss:.3f}" in sentence
-    assert sequence_reversal.failures([row]) == ([] if passed else [sentence])
-    assert sentence in sequence_reversal.verdict([row])
+    assert study.failures([row]) == ([] if passed else [sentence])
+    assert sentence in study.verdict([row])
 
 
 def test_a_row_is_decoded_to_its_letters():
-    assert to_letters([TASK.start, 0, 5, TASK.separator, 5, 0, TASK.end], TASK) == "<af|fa>"
+    assert study.to_letters([TASK.start, 0, 5, TASK.separator, 5, 0, TASK.end], TASK) == "<af|fa>"
 
 
 def test_training_validation_and_test_draw_from_seeds_of_their_own():
     seeds = [dataclasses.replace(SETTINGS, seed=seed).reversal.seed for seed in (0, 2**32 - 1)]
-    drawn = [
-        seed + part + length
-        for part in (0, sequence_reversal.VALIDATION, sequence_reversal.TEST)
-        for seed in seeds
-        for length in (0, 9)
-    ]
+    drawn = [seed + part + length for part in (0, study.VALIDATION, study.TEST) for seed in seeds for length in (0, 9)]
     assert drawn == sorted({*drawn})
 
 

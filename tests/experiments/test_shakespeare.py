@@ -5,16 +5,8 @@ import keras
 import numpy as np
 import pytest
 
-from experiments import shakespeare
+from experiments import shakespeare as study
 from experiments.common.options import replaced
-from experiments.shakespeare import (
-    EVAL_BATCH_SIZE,
-    MODELS,
-    NORMUON_LEARNING_RATES,
-    SMOKE,
-    ShakespeareConfig,
-    random_windows_loss,
-)
 from keras_seq.evaluation import Evaluator
 from keras_seq.models import LSTMConfig
 from keras_seq.training import TrainConfig
@@ -44,44 +36,44 @@ def test_the_loss_of_random_windows_is_that_of_all_windows_on_average(ids):
     every = Evaluator(model).independent_token_losses(
         *(ids[starts[:, None] + np.arange(length) + shift] for shift in (0, 1))
     )
-    loss, error = random_windows_loss(model, ids, length, num_batches=20)
+    loss, error = study.random_windows_loss(model, ids, length, num_batches=20)
     assert abs(loss - every.mean()) < 4 * error
-    assert error == pytest.approx(every.mean(axis=1).std() / (20 * EVAL_BATCH_SIZE) ** 0.5, rel=0.1)
+    assert error == pytest.approx(every.mean(axis=1).std() / (20 * study.EVAL_BATCH_SIZE) ** 0.5, rel=0.1)
 
 
 def test_it_has_at_most_two_million_parameters_at_its_defaults():
-    config = ShakespeareConfig()
-    for name in MODELS:
+    config = study.ShakespeareConfig()
+    for name in study.MODELS:
         assert config.num_members * config.model_config(name).build_model(65).count_params() <= 2_000_000
 
 
 def test_each_family_has_its_rate_unless_one_is_given():
-    for name, rate in NORMUON_LEARNING_RATES.items():
-        assert ShakespeareConfig().train_config(name).learning_rate == rate
-        given = ShakespeareConfig(train=TrainConfig("normuon", learning_rate=0.5))
+    for name, rate in study.NORMUON_LEARNING_RATES.items():
+        assert study.ShakespeareConfig().train_config(name).learning_rate == rate
+        given = study.ShakespeareConfig(train=TrainConfig("normuon", learning_rate=0.5))
         assert given.train_config(name).learning_rate == 0.5
-        assert ShakespeareConfig(train=TrainConfig(optimizer="adam")).train_config(name).learning_rate is None
+        assert study.ShakespeareConfig(train=TrainConfig(optimizer="adam")).train_config(name).learning_rate is None
 
 
 def test_batches_of_both_families_have_as_many_characters(ids):
-    config = ShakespeareConfig(batch_size=8, sequence_length=16, context_length=32)
-    assert len({config.windows(name, ids, seed=0).tokens_per_step for name in MODELS}) == 1
+    config = study.ShakespeareConfig(batch_size=8, sequence_length=16, context_length=32)
+    assert len({config.windows(name, ids, seed=0).tokens_per_step for name in study.MODELS}) == 1
 
 
 def test_with_a_dev_split_the_validation_split_is_not_used(monkeypatch, tmp_path):
     texts = {}
 
     def train_member(run, config, name, seed, data):
-        text, scored_ids = shakespeare.scored_part(data)
+        text, scored_ids = study.scored_part(data)
         assert data.tokenizer.decode(scored_ids) == text
         texts[config.score_on_dev_split] = data.tokenizer.decode(data.train), text, data.corpus.text
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(shakespeare, "train_member", train_member)
+    monkeypatch.setattr(study, "train_member", train_member)
     for dev in (False, True):
-        config = replaced(ShakespeareConfig(corpus="pydoc", score_on_dev_split=dev), SMOKE)
+        config = replaced(study.ShakespeareConfig(corpus="pydoc", score_on_dev_split=dev), study.SMOKE)
         with pytest.raises(KeyboardInterrupt):
-            shakespeare.train_ensembles(config, tmp_path)
+            study.train_ensembles(config, tmp_path)
     train, validation, whole = texts[False]
     assert train + validation == whole
     shorter_train, dev, _ = texts[True]
@@ -91,19 +83,19 @@ def test_with_a_dev_split_the_validation_split_is_not_used(monkeypatch, tmp_path
 def test_several_seeds_have_a_mean_and_the_verdict_is_of_the_best_model():
     rows = [a_row("transformer", 0, 1.6), a_row("lstm", 0, 1.43, 1.44), a_row("transformer", 1, 1.62)]
     rows += [a_row("lstm", 1, 1.44, 1.46)]
-    table = shakespeare.table(256, rows)
+    table = study.table(256, rows)
     means = {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows if row[1] == "mean"}
     assert len(table.rows) == len(rows) + len(means)
     assert means["lstm"]["val_loss@256"] == "1.4350 ± 0.0071"
     assert means["lstm"]["members' val_loss"] == "1.4650 ± 0.0071"
     assert means["transformer"]["val_loss, random windows"] == "1.5000 ± 0.0000"
-    verdict = shakespeare.verdict(ShakespeareConfig(), rows)
+    verdict = study.verdict(study.ShakespeareConfig(), rows)
     assert verdict.startswith("lstm, an ensemble of 2 with 1.92 M parameters")
     assert "1.4350 ± 0.0071, and on random windows 1.4500 ± 0.0141 (standard deviations" in verdict
     assert "1.4697" in verdict
-    dev = dataclasses.replace(ShakespeareConfig(), score_on_dev_split=True)
-    assert "1.4697" not in shakespeare.verdict(dev, rows)
-    assert "one seed; standard error over the windows 0.0020" in shakespeare.verdict(dev, rows[:1])
+    dev = dataclasses.replace(study.ShakespeareConfig(), score_on_dev_split=True)
+    assert "1.4697" not in study.verdict(dev, rows)
+    assert "one seed; standard error over the windows 0.0020" in study.verdict(dev, rows[:1])
 
 
 def test_an_ensemble_sums_its_members_and_is_better_than_their_mean(smoke):
@@ -120,7 +112,7 @@ def test_an_ensemble_sums_its_members_and_is_better_than_their_mean(smoke):
 
 def test_the_plot_has_nano_gpts_loss_only_beside_losses_of_its_text(smoke, drawn):
     for corpus, lines in (("shakespeare", 1), ("pydoc", 0)):
-        (axes,) = drawn(shakespeare.plot, smoke.folder, ShakespeareConfig(corpus=corpus), smoke.rows)
+        (axes,) = drawn(study.plot, smoke.folder, study.ShakespeareConfig(corpus=corpus), smoke.rows)
         assert sum(line.get_linestyle() == "--" for line in axes.get_lines()) == lines
         star = next(line for line in axes.get_lines() if line.get_marker() == "*")
         assert star.get_ydata()[0] == smoke.rows[0]["val_loss"]

@@ -7,26 +7,14 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.space_restoration import (
-    MODELS,
-    SpaceRestorationConfig,
-    SpacingTask,
-    SpacingText,
-    build_tagger,
-    correct_words,
-    encode,
-    overlapping_window_logits,
-    passage,
-    tag_scores,
-    verdict,
-)
+from experiments import space_restoration as study
 from keras_seq.data import load_corpus
 from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, strip_spacing
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import read_metrics, run_folder
 from tests.experiments.discovery import main_of
 
-NAMES = SpaceRestorationConfig().models
+NAMES = study.SpaceRestorationConfig().models
 
 
 def test_rows_are_those_of_the_runs_and_of_no_tags(smoke):
@@ -59,11 +47,11 @@ def test_a_finished_model_restores_any_text_and_changes_nothing_else(smoke, caps
 
 
 def test_the_models_are_of_one_size_and_one_of_them_sees_one_side_only(randomize):
-    config, ids = SpaceRestorationConfig(), np.random.default_rng(0).integers(1, 40, size=(1, 12))
+    config, ids = study.SpaceRestorationConfig(), np.random.default_rng(0).integers(1, 40, size=(1, 12))
     other = np.where(np.arange(12) == 8, ids % 39 + 1, ids)
     sizes = {}
-    for name in MODELS:
-        model = randomize(build_tagger(getattr(config, name), 70))
+    for name in study.MODELS:
+        model = randomize(study.build_tagger(getattr(config, name), 70))
         sizes[name] = model.count_params()
         moved = np.abs(np.asarray(model(ids)) - np.asarray(model(other))).max(-1)[0] > 1e-7
         assert moved[8:].all(), name
@@ -82,12 +70,12 @@ def test_a_long_text_is_read_as_a_whole_as_far_as_a_quarter_of_the_length(length
         return tf.stack([padded[:, : -2 * far], padded[:, 2 * far :], ids], -1)
 
     ids = np.random.default_rng(count).integers(1, 9, count)
-    logits = overlapping_window_logits(neighbors, ids, length, batch_size=3)
+    logits = study.overlapping_window_logits(neighbors, ids, length, batch_size=3)
     np.testing.assert_array_equal(logits, neighbors(ids[None])[0])
 
 
 def test_the_ids_of_characters_are_not_that_of_padding():
-    assert encode(CharacterTokenizer("ab", oov_token="[UNK]"), "ab猫").tolist() == [2, 3, 1]
+    assert study.encode(CharacterTokenizer("ab", oov_token="[UNK]"), "ab猫").tolist() == [2, 3, 1]
 
 
 def spans(characters, tags):
@@ -104,30 +92,32 @@ def test_a_word_is_right_where_both_texts_have_the_same_one_at_the_same_place(pa
     tags[0], predicted[0] = tags[0] & CAPITAL, predicted[0] & CAPITAL  # no space before the first character
     characters = "x" * len(tags)
     predicted_spans = spans(characters, predicted)
-    assert correct_words(tags, predicted).tolist() == [word in predicted_spans for word in spans(characters, tags)]
+    assert study.correct_words(tags, predicted).tolist() == [
+        word in predicted_spans for word in spans(characters, tags)
+    ]
 
 
 def test_scores_by_hand():
     tags = np.array([2, 0, 1, 0, 3, 0])  # Xx xx Xx
     predicted = np.array([2, 0, 1, 1, 1, 0])  # Xx x x xx
-    assert tag_scores(tags, predicted) == pytest.approx(
+    assert study.tag_scores(tags, predicted) == pytest.approx(
         {
             **{"space_precision": 2 / 3, "space_recall": 1.0, "space_f1": 0.8},
             **{"capital_precision": 1.0, "capital_recall": 0.5, "capital_f1": 2 / 3},
             **{"word_accuracy": 1 / 3, "words": 3},
         }
     )
-    assert {*tag_scores(tags, np.zeros_like(tags)).values()} == {0.0, 3}
-    assert {*tag_scores(tags, tags).values()} == {1.0, 3}
+    assert {*study.tag_scores(tags, np.zeros_like(tags)).values()} == {0.0, 3}
+    assert {*study.tag_scores(tags, tags).values()} == {1.0, 3}
 
 
 def test_a_passage_is_prose_and_a_perfect_tagger_restores_it(tmp_path):
     text = load_corpus("pydoc").text[:200_000]
-    chosen = passage(text)
+    chosen = study.passage(text)
     assert chosen in collapse_whitespace(text)
     assert sum(map(str.isalpha, chosen)) / len(chosen) > 0.75
-    assert passage("short") == "short"
-    task = object.__new__(SpacingTask)
+    assert study.passage("short") == "short"
+    task = object.__new__(study.SpacingTask)
     task.tagger = collapse_whitespace
     parts = [part.split(":\n") for part in task.sample(text).split("\n\n")]
     assert [name for name, _ in parts] == ["original", "stripped", "restored"]
@@ -138,7 +128,7 @@ def test_a_passage_is_prose_and_a_perfect_tagger_restores_it(tmp_path):
 def test_batches_are_windows_of_characters_with_their_own_tags(tmp_path):
     path = tmp_path / "text"
     path.write_text("To be, or not to be: that is the Question. " * 5, encoding="utf-8")
-    data = SpacingText(SpaceRestorationConfig(corpus=str(path), batch_size=2, sequence_length=8), tmp_path)
+    data = study.SpacingText(study.SpaceRestorationConfig(corpus=str(path), batch_size=2, sequence_length=8), tmp_path)
     characters, tags = strip_spacing(data.train_text)
     assert data.tokenizer.decode(data.train - 1) == characters
     assert data.batches.num_examples == (len(characters) - 8) // 2 + 1
@@ -151,8 +141,8 @@ def test_batches_are_windows_of_characters_with_their_own_tags(tmp_path):
 
 def test_the_verdict_orders_the_taggers():
     rows = [{"model": name, "word_accuracy": x, "space_f1": x, "words": 100} for name, x in (("a", 0.5), ("b", 0.75))]
-    assert "b 75.0% (65.7 to 82.5%), a 50.0% (40.4 to 59.6%)" in verdict(rows)
-    assert "0.750, 0.500" in verdict(rows)
+    assert "b 75.0% (65.7 to 82.5%), a 50.0% (40.4 to 59.6%)" in study.verdict(rows)
+    assert "0.750, 0.500" in study.verdict(rows)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from experiments import word_lm
+from experiments import word_lm as study
 from experiments.generate import __main__ as generate
 from experiments.word_lm import SMOKE
 from keras_seq.data import load_corpus
@@ -67,7 +67,7 @@ def test_what_is_half_done_is_resumed_and_ends_the_same(smoke, copied):
         path.unlink()
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
     with pytest.warns(UserWarning, match=r"no checkpoint except best\.safetensors"):
-        word_lm.main(["--resume", str(folder)])
+        study.main(["--resume", str(folder)])
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
     rows = json.loads((folder / "word_lm.json").read_text(encoding="utf-8"))["runs"]
     assert list(map(without_clocks, rows)) == list(map(without_clocks, smoke.rows["runs"]))
@@ -98,7 +98,7 @@ def curves(tmp_path):
                 **{"train_tokens": 4000, "train_seconds": 1.0, "train_loss": val_losses[-1] / 2, "sample": "To be"},
             }
         )
-    return tmp_path, [word_lm.with_curve_findings(tmp_path, row, 2.0) for row in rows]
+    return tmp_path, [study.with_curve_findings(tmp_path, row, 2.0) for row in rows]
 
 
 def test_the_best_of_a_curve_and_its_end(curves):
@@ -122,20 +122,20 @@ def test_curves_are_compared_at_equal_epochs_and_equal_tokens(curves):
         "2,000 tokens": (1.0, 2.0, 1.75, 3.5),
         "4,000 tokens": (1.25, 2.5, 1.0, 2.0),
     }
-    positions = word_lm.at_equal_positions(*curves)
+    positions = study.at_equal_positions(*curves)
     assert [*positions] == [*losses]
     for name, perplexities in positions.items():
         assert perplexities == pytest.approx(np.exp(losses[name]))
 
 
 def test_the_verdict_names_both_minima_and_both_ends(curves):
-    verdict = word_lm.verdict(curves[1])
+    verdict = study.verdict(curves[1])
     assert "2.7 on disjoint windows, after 3.0 epochs, and 7.4 on overlapping windows, after 1.0 epochs" in verdict
     assert "after 4,000 tokens it is 12.2 and 7.4" in verdict
 
 
 def test_the_plot_has_the_same_curves_by_tokens_and_by_epochs(curves, drawn):
-    by_tokens, by_epochs = drawn(word_lm.plot, *curves)
+    by_tokens, by_epochs = drawn(study.plot, *curves)
     lines = zip(by_tokens.get_lines(), by_epochs.get_lines(), [1000] * 2 + [4000] * 2, strict=True)
     for left, right, per_epoch in lines:
         np.testing.assert_allclose(left.get_xdata(), np.multiply(right.get_xdata(), per_epoch))
