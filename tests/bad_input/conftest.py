@@ -38,7 +38,7 @@ def ends(capsys, tmp_path, monkeypatch):
             main([str(argument) for argument in arguments])
         output = capsys.readouterr()
         assert stop.value.code == 2
-        assert output.err.startswith("╭") or one_sentence(output.err.removesuffix("\n")), output.err
+        assert "For full helptext" in output.err or one_sentence(output.err.removesuffix("\n")), output.err
         assert output.out == ""
         assert sorted(tmp_path.rglob("*")) == before
         return output.err

@@ -8,7 +8,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 import types
 from typing import Annotated
 
@@ -253,16 +252,6 @@ def test_the_settings_come_from_whichever_run_has_them_whole(folder):
 
 
 ROOT = pathlib.Path(__file__).parents[2]
-HERE = runs.platform.node()
-
-
-def held_elsewhere(run, age=0.0):
-    """Make the claim of another machine, as old as that."""
-    path = run.parent / ".claims" / run.name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("1 another-machine")
-    os.utime(path, (time.time() - age, time.time() - age))
-    return path
 
 
 def test_a_run_is_claimed_once_and_free_afterwards(tmp_path):

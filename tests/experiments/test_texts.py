@@ -220,7 +220,7 @@ def refused(capsys):
         with pytest.raises(SystemExit) as stop:
             main([*map(str, arguments)])
         assert stop.value.code == 2
-        return " ".join(re.sub("[╭╮╰╯─│]", " ", capsys.readouterr().err).split())
+        return " ".join(re.sub("[╭╮╰╯─│]|-{4,}", " ", capsys.readouterr().err).split())
 
     return refused
 
