@@ -43,8 +43,8 @@ from experiments.common.runs import run_all, run_config
 from experiments.common.texts import SplitCorpus, smoke_corpus
 from keras_seq import checks, training
 from keras_seq.data import RandomWindows, StatefulWindows
-from keras_seq.data.pipeline import step_dataset
-from keras_seq.data.windows import Windows, python_generator_dataset
+from keras_seq.data.pipeline import python_generator_dataset, step_dataset
+from keras_seq.data.windows import Windows
 from keras_seq.evaluation import Evaluator
 from keras_seq.generation import TextGenerator
 from keras_seq.models import LSTMConfig

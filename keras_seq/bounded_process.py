@@ -1,12 +1,10 @@
-"""Answer questions about what files and users give in a process of its own, which may take little time and memory.
-
-A chat template, a regular expression or a JSON schema of a few characters can ask for hours and terabytes, within a
-library's call that nothing else can end. The process is started with the first question and answers all that follow;
-one that takes too much ends it.
+"""Run what files and users give in a process of its own, with a limit of time and memory.
 
     parent    one line of JSON: [name of the function, *arguments]           child    one line of JSON: [result, error]
 
-This file is also the child's script, so it imports nothing of keras_seq, and what a function needs within it.
+A chat template, a regular expression or a JSON schema of a few characters can ask for hours and terabytes, within a
+library's call that nothing else can end. The process starts with the first question and answers all that follow; a
+question that takes too much ends it. This file is also the child's script, so it imports nothing of keras_seq.
 """
 
 import atexit

@@ -4,10 +4,7 @@
 
 A kill at any moment leaves the old file or the new one. `remove_partial_files` removes temporary files that a killed
 process left. TensorBoard reads every file with "tfevents" in its name, so temporary names do not contain that.
-
 `check_regular` is for reading: a pipe or a device, which may never end, is not opened.
-
-This module imports the standard library only, so that code without TensorFlow can use it.
 """
 
 import contextlib
@@ -26,15 +23,7 @@ PARTIAL = re.compile(r"\..*\.(\d+)\.partial.*")
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """Yield a temporary path beside `path`, and rename it to `path` unless an exception is raised.
-
-    The caller creates a file or a folder under the temporary path, which keeps the suffix of `path`.
-
-    ```python
-    with atomic_write("result.json") as temporary:
-        temporary.write_text("{}")
-    ```
-    """
+    """Yield a temporary path beside `path`, with its suffix, and rename it to `path` unless an exception is raised."""
     path = pathlib.Path(path)
     stem = path.stem.replace("tfevents", "events")
     temporary = path.with_name(f".{stem}.{os.getpid()}.partial{path.suffix}")
@@ -78,9 +67,9 @@ def is_free(path: str | os.PathLike[str]) -> bool:
 def atomic_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """Yield a new folder, and give it this path when it is whole.
 
-    An empty folder at this path stays, as it may be a mount point or the current folder: the files are written within
-    it, in a folder of their own, and moved up one by one, in the reverse order of their names, so that config.json and
-    saved_model.pb, without which nothing is loaded, are among the last.
+    An empty folder at this path stays, as it may be a mount point or the current folder: its files are written to a
+    folder within it, and moved up one by one. They move in the reverse order of their names, so that config.json and
+    saved_model.pb, without which nothing is loaded, come late.
     """
     path = pathlib.Path(path)
     is_new = not os.path.lexists(path)

@@ -1,18 +1,14 @@
-"""Draw random numbers as a function of (seed, step): Philox, a counter-based generator.
+"""Random numbers as functions of what they are for: Philox, a counter-based generator, in two widths.
 
-    bits(n) = Philox4x64-10(key = (seed, crc32(name)), counter = (1 ... n / 4, 0, 0, step))        n words of 64 bits
-    uniform = (bits >> 11) 2^-53        integers below k = floor(k uniform)        permutation = argsort(bits)
+    training      words of 64 bits = Philox4x64-10(key = (seed, crc32(name)), counter = (1 ... n / 4, 0, 0, step))
+                  uniform = (word >> 11) 2^-53      integers below k = floor(k uniform)      order = argsort(words)
+    generation    words 4 n ... 4 n + 3 of a row = Philox4x32-10(key = (m_0, m_1), counter = (n, 0, m_2, m_3))
+                  (m_0, ..., m_3) = Philox4x32-10(SEED_KEY, counter = (seed, row))           uniform = 23 bits 2^-23
 
-A permutation of more than 2^22 numbers would take memory and seconds. Its entries are computed one by one instead, by a
-Feistel network on pairs, again until the result is below the size (Black and Rogaway, 2002, "Ciphers with Arbitrary
-Finite Domains"):
-
-    x = l b + r,   a b >= size:     l <- l + hash(r + key) mod a,   r <- r + hash(l + key) mod b,     three times
-
-Salmon et al. (2011, "Parallel Random Numbers: As Easy as 1, 2, 3"). The step is a part of the counter, so any step is
-drawn without the ones before it. The name of what is drawn is a part of the key, so two draws of one step with the same
-seed are independent. NumPy guarantees the bits for all its versions, unlike those of `Generator.integers` and
-`Generator.permutation`, and they do not depend on Keras's backend.
+Salmon et al. (2011, "Parallel Random Numbers: As Easy as 1, 2, 3"). Any step, row or position is drawn without the ones
+before it. The first is NumPy's, which guarantees the bits for all its versions, unlike those of `Generator.integers`;
+the name of what is drawn is a part of the key, so two draws of one step are independent. The second is that of
+`tf.random.stateless_uniform([count], [seed, row], alg="philox")`, with which an exported model samples.
 """
 
 import functools
@@ -24,6 +20,11 @@ from collections.abc import Iterable
 import numpy as np
 
 MAX_STORED_SIZE = 1 << 22  # of a permutation: 32 MiB
+MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)  # of Philox4x32
+KEY_INCREMENTS = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+SEED_KEY = 0x3EC8F720, 0x02461E29
+BLOCK = 1024  # numbers of a row that are drawn at a time
+LOW, HIGH = np.uint64(2**32 - 1), np.uint64(32)
 
 
 def uniform(shape: tuple[int, ...], seed: int, step: int, name: str) -> np.ndarray:
@@ -52,7 +53,14 @@ def integers_of_steps(shape: tuple[int, ...], limit: int, seed: int, steps: Iter
 
 
 def permuted(indices: np.ndarray, size: int, seed: int, epoch: int, name: str) -> np.ndarray:
-    """Look up entries of a random order of 0 ... `size` - 1, which is stored for small sizes only."""
+    """Look up entries of a random order of 0 ... `size` - 1.
+
+    A large order is not stored, since it would take memory and seconds. A Feistel network on pairs computes its entries
+    one by one, again until the result is below the size (Black and Rogaway, 2002, "Ciphers with Arbitrary Finite
+    Domains"):
+
+        x = l b + r,   a b >= size:     l <- l + hash(r + key) mod a,   r <- r + hash(l + key) mod b,     three times
+    """
     if size <= MAX_STORED_SIZE:
         return permutation(size, seed, epoch, name)[indices]
     keys = _bits(6, seed, (epoch,), name)[0]
@@ -65,7 +73,7 @@ def permuted(indices: np.ndarray, size: int, seed: int, epoch: int, name: str) -
 
 
 def _feistel(x, size, keys):
-    """Permute the numbers below a b, which is little more than the size; each line can be undone, so none is lost."""
+    """Permute the numbers below a b, little more than the size; each line can be undone, so no number is lost."""
     root = math.isqrt(size - 1) + 1
     a, b = np.uint64(root), np.uint64(-(-size // root))
     left, right = x // b, x % b
@@ -105,23 +113,6 @@ def _bits(count, seed, steps, name):
         philox.state = state
         bits.append(philox.random_raw(count))
     return np.concatenate(bits).reshape(len(bits), count)
-
-
-# Draw uniform numbers that depend on (seed, row, position) only: Philox4x32-10 in NumPy, the same on every backend.
-#
-#     words 4 n .. 4 n + 3  =  10 rounds of the counter (n, 0, m_2, m_3) under the key (m_0, m_1)
-#     (m_0, .., m_3)        =  10 rounds of the counter (seed, row), two words each, under SEED_KEY
-#     number                =  lowest 23 bits of its word / 2^23
-#
-# Salmon et al. (2011), "Parallel random numbers: as easy as 1, 2, 3". The numbers are those of
-# `tf.random.stateless_uniform([count], [seed, row], alg="philox")`, with which an exported model samples.
-
-
-MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-KEY_INCREMENTS = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
-SEED_KEY = 0x3EC8F720, 0x02461E29
-BLOCK = 1024  # numbers of a row that are drawn at a time
-LOW, HIGH = np.uint64(2**32 - 1), np.uint64(32)
 
 
 def philox(counter: np.ndarray, key) -> np.ndarray:

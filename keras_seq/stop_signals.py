@@ -134,4 +134,4 @@ class StopRequest:
 
 def _write_stderr(text):
     with contextlib.suppress(OSError):  # the terminal, or the reader of `2>&1 | tee log`, may be gone by now
-        os.write(2, text.encode())  # not print, which may be what was interrupted
+        os.write(2, text.encode())  # not print: the signal may have interrupted one

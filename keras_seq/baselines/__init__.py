@@ -1,7 +1,6 @@
 """Compute losses without training: n-gram models and general-purpose compressors."""
 
-from keras_seq.baselines.baselines import Baseline, compute_baselines
-from keras_seq.baselines.compressors import COMPRESSORS, compressed_bits
+from keras_seq.baselines.baselines import COMPRESSORS, Baseline, compressed_bits, compute_baselines
 from keras_seq.baselines.ngrams import KneserNeyNGrams
 
 __all__ = [

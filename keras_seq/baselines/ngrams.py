@@ -61,16 +61,9 @@ class KneserNeyNGrams:
             self._discounts.append(_discount(counts))
 
     def token_losses(self, ids: np.ndarray) -> np.ndarray:
-        """Compute -log p of each id, given up to n - 1 previous ids; the first ids have shorter contexts.
+        """Compute -log p of each id of a text `[N]`, given up to n - 1 previous ids: nats, float64 `[N]`.
 
-        Args:
-            ids: A text, integers `[N]` from 0 to V - 1.
-
-        Returns:
-            Losses in nats, float64 `[N]`.
-
-        Raises:
-            ValueError: An id is out of its range.
+        The first ids have shorter contexts.
         """
         ids = check_ids(ids, self.vocabulary_size, "token").astype("int64")
         p = np.full(len(ids), 1 / self.vocabulary_size)
@@ -84,17 +77,7 @@ class KneserNeyNGrams:
         return -np.log(p)
 
     def distribution(self, context: np.ndarray) -> np.ndarray:
-        """Compute the probabilities of the next id after a context.
-
-        Args:
-            context: Integers `[N]` from 0 to V - 1, N at least 0; the last n - 1 of them are used.
-
-        Returns:
-            float64 `[V]`, above zero, with sum 1.
-
-        Raises:
-            ValueError: An id is out of its range.
-        """
+        """Compute the probabilities of the next id after a context `[N]`: float64 `[V]`, above zero, with sum 1."""
         context = check_ids(context, self.vocabulary_size, "token").astype("int64")
         p = np.full(self.vocabulary_size, 1 / self.vocabulary_size)
         for level in range(min(len(self._counts), len(context) + 1)):

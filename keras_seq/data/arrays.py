@@ -1,14 +1,17 @@
-"""Batches of rows of arrays, shuffled in each epoch: every batch is a function of the step number.
+"""Batches of rows of arrays, shuffled in each epoch, and BERT's masked language modeling: functions of the step number.
 
-    batch of step s = rows shuffle(0 ... N-1)[b B : (b + 1) B],   b = s mod P,  P = N // B
+    ArrayBatches            rows shuffle(0 ... N-1)[b B : (b + 1) B],   b = s mod P,  P = N // B     for step s
+    MaskedLMMaskGenerator   selects each token that is not special, with probability `mask_selection_rate`:
+                            80 % of these become [MASK], 10 % a random token, 10 % are unchanged
 
-The order is drawn from (seed, s div P), so an epoch of P steps contains no example twice. The N mod B examples that it
-leaves out are different in each epoch. `windows.py` does the same for the windows of a long text.
+The order of the rows is drawn from (seed, s div P): an epoch of P steps contains no example twice, and the N mod B
+examples that it leaves out are different in each epoch. A model cannot distinguish a selected, unchanged token from one
+that was not selected, so it has to represent every token (Devlin et al., 2019, https://arxiv.org/abs/1810.04805,
+section 3.1 and appendix A). Tokens are selected anew at every step, as in RoBERTa (https://arxiv.org/abs/1907.11692).
 """
 
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 
 import keras
 import numpy as np
@@ -17,6 +20,8 @@ from keras_seq import checks
 from keras_seq.data.pipeline import StepBatches
 from keras_seq.ops import tensor_checks
 from keras_seq.random_draws import integers, permutation, uniform
+
+MASK_TOKEN_RATE, RANDOM_TOKEN_RATE = 0.8, 0.1  # of the selected tokens; the others are unchanged
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +55,7 @@ class ArrayBatches(StepBatches):
         if len(lengths) != 1 or None in lengths:
             raise ValueError(f"arrays have {lengths or 'no'} examples; expected the same number in all: [N, ...] each.")
         if self.num_examples < self.batch_size:
-            raise ValueError(
-                f"{self.num_examples} examples for batch_size={self.batch_size}: give more examples or a smaller batch."
-            )
+            raise ValueError(f"{self.num_examples} examples; expected at least batch_size={self.batch_size}.")
 
     @property
     def num_examples(self) -> int:
@@ -65,17 +68,7 @@ class ArrayBatches(StepBatches):
         return self.num_examples // self.batch_size
 
     def batch(self, step: int) -> tuple | dict:
-        """Return the batch of one step.
-
-        Args:
-            step: Number of the step, from 0.
-
-        Returns:
-            NumPy arrays `[B, ...]`, nested like `arrays`.
-
-        Raises:
-            ValueError: The step is not an integer of at least 0.
-        """
+        """Return the batch of a step, from 0: NumPy arrays `[B, ...]`, nested like `arrays`."""
         epoch, index = divmod(checks.integer("step", step, min_value=0), self.steps_per_epoch)
         order = permutation(self.num_examples, self.seed, epoch, "examples")
         rows = order[index * self.batch_size :][: self.batch_size]
@@ -89,20 +82,6 @@ def _as_arrays(arrays):
     if isinstance(arrays, dict):
         return {name: _as_arrays(array) for name, array in arrays.items()}
     return np.asarray(arrays)
-
-
-# Mask tokens for BERT's masked language modeling.
-#
-#     selected  each token that is not special, with probability `mask_selection_rate`
-#     of these  80 % become [MASK], 10 % a random token, 10 % are unchanged
-#
-# so that the model cannot distinguish a selected, unchanged token from one that was not selected, and has to represent
-# every token. Devlin et al. (2019, https://arxiv.org/abs/1810.04805, section 3.1 and appendix A). As in RoBERTa (Liu
-# et
-# al., 2019, https://arxiv.org/abs/1907.11692), tokens are selected anew at every step, as a function of (seed, step).
-
-
-MASK_TOKEN_RATE, RANDOM_TOKEN_RATE = 0.8, 0.1  # of the selected tokens; the others are unchanged
 
 
 @dataclass(frozen=True)
@@ -139,22 +118,13 @@ class MaskedLMMaskGenerator:
         object.__setattr__(self, "unselectable_token_ids", tuple(self.unselectable_token_ids))
         checks.integer("vocabulary_size", self.vocabulary_size, min_value=1)
         checks.integer("seed", self.seed, min_value=0)
-        for name, ids in (
-            ("mask_token_id", [self.mask_token_id]),
-            ("unselectable_token_ids", self.unselectable_token_ids),
-        ):
-            for id in ids:
-                checks.integer(name, id, min_value=0)
-                if id >= self.vocabulary_size:
-                    raise ValueError(f"{name} has {id}; expected ids below vocabulary_size={self.vocabulary_size}.")
-        rate = self.mask_selection_rate
-        if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 < rate <= 1:
-            raise ValueError(f"mask_selection_rate={rate!r}; expected a number above 0 and at most 1, such as 0.15.")
+        checks.integer("mask_token_id", self.mask_token_id, 0, self.vocabulary_size - 1)
+        for id in self.unselectable_token_ids:
+            checks.integer("unselectable_token_ids", id, 0, self.vocabulary_size - 1)
+        if checks.number("mask_selection_rate", self.mask_selection_rate, min_value=0, max_value=1) == 0:
+            raise ValueError("mask_selection_rate=0; expected a number above 0, such as 0.15.")
         if not len(self.selectable_ids):
-            raise ValueError(
-                f"All {self.vocabulary_size} ids are special or [MASK]; expected some to select: give a larger "
-                "vocabulary_size or fewer unselectable_token_ids."
-            )
+            raise ValueError(f"All {self.vocabulary_size} ids are special or [MASK]; expected some to select.")
 
     @cached_property
     def is_selectable(self) -> np.ndarray:
@@ -173,14 +143,11 @@ class MaskedLMMaskGenerator:
 
         Args:
             step: Number of the step, from 0.
-            ids: Integers `[B, T]`, padded.
+            ids: Integers `[B, T]` below V, padded.
 
         Returns:
             `(masked_ids, targets, weights)`, each `[B, T]`: the ids with masks, int32; the original ids, int32; 1 for
             selected tokens and 0 elsewhere, float32. A row without a selectable token has no weight.
-
-        Raises:
-            ValueError: The ids are not integers or outside the vocabulary, or the step is not an integer of at least 0.
         """
         checks.integer("step", step, min_value=0)
         ids = np.asarray(ids)

@@ -3,15 +3,14 @@
     corpus = load_corpus("docstrings" | "pydoc" | "shakespeare" | path)
     corpus = load_corpus(["a.txt", "texts/", "more/*.txt"])      files, folders and patterns, joined by blank lines
     train, validation = corpus.split(0.9)                        the first 90 % of the characters, and the rest
+    verbatim_overlap(train, validation)                          the share of the validation text that is copied
 
-`docstrings` and `pydoc` are English texts that every CPython contains, so they need no network. `shakespeare` is the
-million characters of char-rnn (Karpathy, 2015). Split a text before training anything on it, tokenizers included.
+Split a text before training anything on it, tokenizers included.
 """
 
 import codecs
 import difflib
 import functools
-import glob
 import hashlib
 import os
 import stat
@@ -23,23 +22,20 @@ from pathlib import Path
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.docstrings import standard_library_docstrings
-from keras_seq.data.documents import BYTE_ORDER_MARK
-from keras_seq.data.download import DownloadError, download
+from keras_seq.data.builtin_texts import BUILTIN_TEXTS, CorpusError
+from keras_seq.data.documents import BYTE_ORDER_MARK, named_files
 from keras_seq.data.token_files import TokenFiles
 from keras_seq.data.token_shards import TOKENIZER_NAME, TokenFilesError, is_prepared
 from keras_seq.files import check_regular
 from keras_seq.tokenizers import TokenizerError, load_tokenizer
 from keras_seq.tokenizers.document_token import DOCUMENT_CHARACTER, decode_documents
+from keras_seq.tokenizers.text import check_text
 
-SHAKESPEARE_URL = "https://storage.googleapis.com/download.tensorflow.org/data/shakespeare.txt"
-SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
-SHAKESPEARE_BYTES = 1_115_394
 MAX_DECODED_TOKENS = 1 << 28
-
-
-class CorpusError(ValueError):
-    """A text cannot be read or used; the message is one sentence that says what to do."""
+BASE = 0x9E3779B97F4A7C15  # odd, with well-mixed bits
+CHUNK_CHARS = 1 << 20  # characters hashed at once
+MAX_VALIDATION_CHARS = 1 << 21  # further characters of the validation text are ignored
+CORPUS_HELP = f"{', '.join(BUILTIN_TEXTS)}, or the path of a UTF-8 text file, of a folder, or a pattern like *.txt"
 
 
 @dataclass(frozen=True)
@@ -81,10 +77,8 @@ class Corpus:
         middle = int(len(self.text) * train_fraction)
         for part, length in (("training", middle), ("validation", len(self.text) - middle)):
             if length < min_length:
-                raise CorpusError(
-                    f"The corpus {self.name!r} is too short: its {part} part has {length} of the {len(self.text)} "
-                    f"characters, fewer than the {min_length} of one window; give a longer text or a smaller context."
-                )
+                counts = f"{length} of {len(self.text)} characters, fewer than the {min_length} of a window"
+                raise CorpusError(f"The corpus {self.name!r} is too short: its {part} part has {counts}.")
         return self.text[:middle], self.text[middle:]
 
 
@@ -125,7 +119,7 @@ def load_corpus(
     for item in [name_or_path] if is_one else name_or_path:
         sources |= _sources(item)
     if not sources:
-        raise CorpusError(f"corpus={name_or_path!r}; expected {_CORPUS_HELP}.")
+        raise CorpusError(f"corpus={name_or_path!r}; expected {CORPUS_HELP}.")
     first, *others = (name for name, _ in sources.values())
     name = f"{first} and {len(others)} more" if others else first
     text, sha256 = _join_texts(sources.values())
@@ -139,25 +133,17 @@ def load_corpus(
 
 def _sources(name) -> dict[str, tuple[str, Callable[[], bytes | str]]]:
     """Return the texts of a name, path, folder or pattern: by absolute path, the name and what reads it."""
-    if isinstance(name, str) and name in _BUILTIN_CORPORA:
-        return {name: (name, _BUILTIN_CORPORA[name])}
+    if isinstance(name, str) and name in BUILTIN_TEXTS:
+        return {name: (name, BUILTIN_TEXTS[name])}
     path = os.fspath(name) if isinstance(name, os.PathLike) else name
     if not isinstance(path, str) or not path:
-        raise CorpusError(f"corpus={name!r}; expected {_CORPUS_HELP}.")
+        raise CorpusError(f"corpus={name!r}; expected {CORPUS_HELP}.")
     if is_prepared(path):
         return {os.path.abspath(path): (path, functools.partial(_decoded, path))}
-    is_pattern = not os.path.lexists(path) and {*"*?["} & {*path} and "\0" not in path
-    paths = sorted(glob.glob(path, recursive=True)) if is_pattern else [path]
-    files = [file for path in paths for file in (_text_files(path) if os.path.isdir(path) else [path])]
+    files = named_files(path, lambda file: file.endswith(".txt"))
     if not files:
-        kind = "No file matches" if is_pattern else "No file *.txt is in the folder"
-        raise CorpusError(f"{kind} {path!r}: a corpus is {_CORPUS_HELP}.")
+        raise CorpusError(f"corpus={path!r}; no text file is there: a corpus is {CORPUS_HELP}.")
     return {os.path.abspath(file): (file, functools.partial(_read, file)) for file in files}
-
-
-def _text_files(folder: str) -> list[str]:
-    files = sorted(path for path in Path(folder).rglob("*.txt") if path.is_file())
-    return [str(file) for file in files if not any(part[0] == "." for part in file.relative_to(folder).parts)]
 
 
 def _join_texts(sources: Iterable[tuple[str, Callable[[], bytes | str]]]) -> tuple[str, str]:
@@ -174,7 +160,7 @@ def _join_texts(sources: Iterable[tuple[str, Callable[[], bytes | str]]]) -> tup
 
 
 def _decode(name: str, data: bytes) -> str:
-    r"""Return a file's text without a byte order mark, and with `\n` for `\r\n`; `document_texts.py` does the same."""
+    r"""Return a file's text without a byte order mark, and with `\n` for `\r\n`; `documents.py` does the same."""
     try:
         return data.decode("utf-8").removeprefix(BYTE_ORDER_MARK).replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -191,9 +177,9 @@ def _read(path: str) -> bytes:
             check_regular(path)
         return Path(path).read_bytes()
     except FileNotFoundError:
-        nearest = difflib.get_close_matches(os.path.basename(str(path)), _BUILTIN_CORPORA, n=1)
+        nearest = difflib.get_close_matches(os.path.basename(str(path)), BUILTIN_TEXTS, n=1)
         suggestion = f"; perhaps you meant {nearest[0]}" if nearest else ""
-        raise CorpusError(f"The file {path!r} does not exist: a corpus is {_CORPUS_HELP}{suggestion}.") from None
+        raise CorpusError(f"The file {path!r} does not exist: a corpus is {CORPUS_HELP}{suggestion}.") from None
     except PermissionError:
         raise CorpusError(f"The file {path!r} may not be read: change its permissions or name another.") from None
     except OSError as error:
@@ -213,8 +199,8 @@ def _decoded(folder: str) -> str:
         files = TokenFiles.open(folder)
         if len(files) > MAX_DECODED_TOKENS:
             raise CorpusError(
-                f"{folder!r} has {len(files):,} tokens, too many to hold as text, which this program needs: use "
-                "experiments.compare, optimizers, scaling or loss_by_position, which read token files."
+                f"{folder!r} has {len(files):,} tokens, too many to hold as text: use experiments.compare, optimizers, "
+                "scaling or loss_by_position, which read token files."
             )
         text = decode_documents(load_tokenizer(Path(folder) / TOKENIZER_NAME), np.asarray(files))
     except (TokenFilesError, TokenizerError) as error:
@@ -222,64 +208,58 @@ def _decoded(folder: str) -> str:
     return text.removeprefix(DOCUMENT_CHARACTER).replace(DOCUMENT_CHARACTER, "\n\n")
 
 
-def _docstrings() -> bytes:
-    if text := standard_library_docstrings(_cache()):
-        return text
-    raise CorpusError(
-        "The corpus docstrings needs the sources of Python's standard library, which are not installed: install them, "
-        "or name a text file."
-    )
+def verbatim_overlap(train: str, validation: str, length: int = 64) -> float:
+    """Compute the fraction of a validation text that is copied from its training text.
+
+    A character counts if it is in a substring of length L that also occurs in the training text. Substrings are
+    compared by a 64-bit hash. The training text is processed in chunks, so memory does not grow with its length.
+    (Lee et al., 2022, "Deduplicating Training Data Makes Language Models Better", find them with suffix arrays.)
+
+    Args:
+        train: The training text.
+        validation: The validation text; only its first 2,097,152 characters are used.
+        length: L, the minimum length of a copy in characters; a power of 2.
+
+    Returns:
+        The fraction of characters, from 0 to 1; 0 if one of the texts is shorter than `length`.
+
+    Raises:
+        ValueError: `length` is not a power of 2.
+        TokenizerError: One of the arguments is not a text.
+
+    >>> verbatim_overlap("to be, or not to be", "that is not to", length=4)
+    0.5
+    """
+    check_text(train)
+    check_text(validation)
+    checks.integer("length", length, min_value=1)
+    if length & (length - 1):
+        raise ValueError(f"length={length}; expected a power of 2, such as 64.")
+    hashes = _hashes(validation[:MAX_VALIDATION_CHARS], length)
+    if not len(hashes):
+        return 0.0
+    order = np.argsort(hashes)
+    sorted_hashes, is_copied = hashes[order], np.zeros(len(hashes), bool)  # sorted hashes are searched faster
+    for start in range(0, len(train), CHUNK_CHARS):
+        chunk = np.sort(_hashes(train[start : start + CHUNK_CHARS + length - 1], length))
+        if len(chunk):
+            is_copied |= chunk[np.searchsorted(chunk, sorted_hashes).clip(max=len(chunk) - 1)] == sorted_hashes
+    copy_starts = order[is_copied]
+    edges = np.zeros(len(hashes) + length, int)
+    edges[copy_starts] += 1
+    edges[copy_starts + length] -= 1
+    return float(np.mean(np.cumsum(edges[:-1]) > 0))
 
 
-def _pydoc() -> bytes:
-    try:
-        from pydoc_data.topics import topics
-    except ImportError:
-        raise CorpusError(
-            "The corpus pydoc needs the module pydoc_data.topics, which is not installed: install the whole standard "
-            "library, or name a text file."
-        ) from None
-    return "\n".join(topics[name] for name in sorted(topics)).encode()
+def _hashes(text, length):
+    """Compute a hash of the substring of `length` characters from each position on, a polynomial in the characters.
 
-
-def _shakespeare() -> bytes:
-    folder = os.environ.get("KERAS_SEQ_DATA")
-    if folder:
-        path = os.path.join(folder, "shakespeare.txt")
-        if not os.path.isfile(path):
-            raise CorpusError(
-                f"KERAS_SEQ_DATA={folder!r} does not contain shakespeare.txt: put the file there, or unset the "
-                "variable to download it."
-            )
-        return _checked(path, "put the right file there")
-    path = str(_cache() / "shakespeare.txt")
-    return _checked(path, "delete it to download it again") if os.path.isfile(path) else _downloaded(path)
-
-
-def _cache() -> Path:
-    """Return Keras's folder of downloaded files."""
-    return Path(os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")) / "datasets"
-
-
-def _downloaded(path: str) -> bytes:
-    try:
-        return download(SHAKESPEARE_URL, path, SHAKESPEARE_SHA256, SHAKESPEARE_BYTES)
-    except (DownloadError, OSError) as error:
-        raise CorpusError(
-            f"Downloading {SHAKESPEARE_URL} failed ({error}); without a network, use docstrings or the path of a text "
-            "file, or set KERAS_SEQ_DATA to a folder that contains shakespeare.txt."
-        ) from error
-
-
-def _checked(path: str, fix: str) -> bytes:
-    data = _read(path)
-    sha256 = hashlib.sha256(data).hexdigest()
-    if sha256 != SHAKESPEARE_SHA256:
-        raise CorpusError(
-            f"{path!r} has the sha256 {sha256}, not that of the corpus shakespeare, {SHAKESPEARE_SHA256}: {fix}."
-        )
-    return data
-
-
-_BUILTIN_CORPORA = {"docstrings": _docstrings, "pydoc": _pydoc, "shakespeare": _shakespeare}
-_CORPUS_HELP = f"{', '.join(_BUILTIN_CORPORA)}, or the path of a UTF-8 text file, of a folder, or a pattern like *.txt"
+    With h_n(i) the hash of the n characters from position i on, h_2n(i) = h_n(i) b^n + h_n(i + n).
+    """
+    hashes = np.frombuffer(text.encode("utf-32-le"), "<u4").astype("uint64")
+    hashed = 1  # characters in each hash
+    while hashed < length:
+        factor = np.uint64(pow(BASE, hashed, 1 << 64))
+        hashes = hashes[:-hashed] * factor + hashes[hashed:] if len(hashes) > hashed else hashes[:0]
+        hashed *= 2
+    return hashes

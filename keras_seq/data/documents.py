@@ -1,4 +1,4 @@
-"""Find the files of documents that a user names, and divide them into parts of similar size.
+"""Find files of documents, divide them into parts of similar size, and read their texts in bounded memory.
 
     *.txt, and any other file that is named    one document, UTF-8
     *.jsonl                                    one document a line, in a field of its JSON object
@@ -18,10 +18,11 @@ import importlib
 import io
 import itertools
 import json
+import math
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from keras_seq.files import check_regular
@@ -30,8 +31,14 @@ ALIGN_BYTES = 1 << 16  # bytes that are searched for a border at once
 # No token goes over these places: behind the end of a line between two words, and before the space between two.
 BETWEEN_WORDS = r"(?<=\S)\n(?=\w)|(?<=\w)(?= \w)"
 IN_FILE = re.compile(BETWEEN_WORDS.replace(r"\n", r"\r?\n"))  # where `\r\n` has not become `\n` yet
+FIRST_BORDER, LAST_BORDER = re.compile(BETWEEN_WORDS), re.compile(rf"(?s:.*)(?:{BETWEEN_WORDS})")
+BORDER_CHARACTERS = 2  # behind a place: they tell whether it is between two words
 SUFFIXES = (".txt", ".jsonl", ".parquet")
 COMPRESSIONS = (".gz", ".zst")
+BYTE_ORDER_MARK = "\ufeff"
+CHUNK_BYTES = 1 << 16  # bytes of a text that are decoded at once
+MAX_CHARACTERS = 1 << 18  # of a piece of a text that has no place between two words
+MAX_LINE_BYTES = 1 << 28  # of a line of JSON
 
 
 class DocumentsError(ValueError):
@@ -40,7 +47,7 @@ class DocumentsError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class InputFile:
-    """A file of documents, and what shows that it was changed."""
+    """A file of documents, with its size and time of change."""
 
     path: str
     size: int
@@ -54,17 +61,13 @@ class InputFile:
             with open(path, "rb"):
                 pass
         except OSError as error:
-            raise DocumentsError(
-                f"{path} cannot be read ({error.strerror}): name files, folders or patterns."
-            ) from None
+            raise DocumentsError(f"{path} cannot be read ({error.strerror}): name files or folders.") from None
         return cls(path, status.st_size, status.st_mtime_ns)
 
     def check(self) -> None:
         """Raise a DocumentsError unless the file is as it was."""
         if InputFile.of(self.path) != self:
-            raise DocumentsError(
-                f"{self.path} was changed since preparing began: remove the folder that is written to, and begin again."
-            )
+            raise DocumentsError(f"{self.path} was changed meanwhile: remove the output folder, and begin again.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,27 +78,35 @@ class Part:
     start: int
     stop: int
 
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        return self.stop - self.start
+
 
 def find_files(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[InputFile]:
     """Return the files that names, folders and patterns stand for, each once, those of a folder sorted by name."""
-    paths = {}
-    inputs = [os.fspath(one) for one in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
-    for name in inputs:
-        is_pattern = not os.path.lexists(name) and {*"*?["} & {*name}
-        for one in sorted(glob.glob(name, recursive=True)) if is_pattern else [name]:
-            files = _folder_files(one) if os.path.isdir(one) else [one]
-            paths |= {os.path.abspath(file): file for file in files}
-    if not paths:
+    names = [os.fspath(one) for one in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
+    files = [file for name in names for file in named_files(name, lambda path: file_format(path) in SUFFIXES)]
+    if not files:
         raise DocumentsError(
-            f"{' '.join(inputs) or 'INPUT'}: no file was found; expected files, patterns, or folders with files "
+            f"{' '.join(names) or 'INPUT'}: no file was found; expected files, patterns, or folders with files "
             f"{' '.join(f'*{suffix}' for suffix in SUFFIXES)}, also {' or '.join(COMPRESSIONS)}."
         )
-    return [InputFile.of(path) for path in paths.values()]
+    return [InputFile.of(path) for path in {os.path.abspath(file): file for file in files}.values()]
 
 
-def _folder_files(folder):
-    files = sorted(path for path in Path(folder).rglob("*") if path.is_file() and file_format(str(path)) in SUFFIXES)
-    return [str(file) for file in files if not any(part[0] == "." for part in file.relative_to(folder).parts)]
+def named_files(name: str, is_wanted: Callable[[str], bool]) -> list[str]:
+    """Return the files that a name stands for: those of a pattern, of a folder those that are wanted, or itself."""
+    is_pattern = not os.path.lexists(name) and {*"*?["} & {*name} and "\0" not in name
+    files = []
+    for path in sorted(glob.glob(name, recursive=True)) if is_pattern else [name]:
+        if os.path.isdir(path):
+            below = sorted(file for file in Path(path).rglob("*") if file.is_file() and is_wanted(str(file)))
+            files += [str(one) for one in below if not any(part[0] == "." for part in one.relative_to(path).parts)]
+        else:
+            files.append(path)
+    return files
 
 
 def file_format(path: str) -> str:
@@ -109,19 +120,17 @@ def divide(files: Sequence[InputFile], part_bytes: int) -> list[tuple[Part, ...]
     groups, group, size = [], [], 0
     for file in files:
         is_divisible = not file.path.endswith(COMPRESSIONS) and file_format(file.path) != ".parquet"
-        if is_divisible and file.size > part_bytes:
-            parts = _divide_file(file, part_bytes)
-        else:
-            parts = [Part(file, 0, file.size)]
-        for part in parts:
-            if group and size + part.stop - part.start > part_bytes:
+        for part in _divide_file(file, part_bytes) if is_divisible else [Part(file, 0, file.size)]:
+            if group and size + part.size > part_bytes:
                 groups, group, size = [*groups, tuple(group)], [], 0
             group.append(part)
-            size += part.stop - part.start
+            size += part.size
     return [*groups, tuple(group)] if group else groups
 
 
 def _divide_file(file, part_bytes):
+    if file.size <= part_bytes:
+        return [Part(file, 0, file.size)]
     borders = [0]
     with open(file.path, "rb") as stream:
         while borders[-1] < file.size:
@@ -144,23 +153,11 @@ def _next_border(stream, position, is_jsonl):
     return position
 
 
-# Read the texts of documents from files in bounded memory; `documents.py` lists the formats.
-
-
-BYTE_ORDER_MARK = "\ufeff"
-CHUNK_BYTES = 1 << 16  # bytes of a text that are decoded at once
-MAX_CHARACTERS = 1 << 18  # of a piece of a text that has no place between two words
-MAX_LINE_BYTES = 1 << 28  # of a line of JSON
-FIRST_BORDER = re.compile(BETWEEN_WORDS)
-LAST_BORDER = re.compile(rf"(?s:.*)(?:{BETWEEN_WORDS})")
-BORDER_CHARACTERS = 2  # behind a place that tell whether it is between two words
-
-
 def read_texts(part: Part, field: str = "text") -> Iterator[tuple[bool, str]]:
     r"""Yield the texts of a part, long documents in pieces; `\r\n` becomes `\n`, and a byte order mark is left out.
 
-    Pieces end where no token goes over, so neither pieces nor parts change the ids. Where more than `MAX_CHARACTERS`
-    have no such place, a piece has `MAX_CHARACTERS`, counted from the last one.
+    Pieces end where no token goes over, so neither pieces nor parts change the ids. Without such a place in
+    `MAX_CHARACTERS` characters, a piece has as many, counted from the last one.
     """
     part.file.check()
     path, kind = part.file.path, file_format(part.file.path)
@@ -168,43 +165,28 @@ def read_texts(part: Part, field: str = "text") -> Iterator[tuple[bool, str]]:
         if kind == ".parquet":
             yield from ((True, text) for text in _parquet_texts(path, field))
         else:
-            with _open(part) as stream:
-                if part.start == 0 and stream.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            with _open(path) as stream:
+                if part.start:
+                    stream.seek(part.start)
+                elif stream.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
                     raise DocumentsError(f"{path} is UTF-16, not UTF-8: convert it to UTF-8, or leave it out.")
-                yield from _jsonl_texts(path, stream, field) if kind == ".jsonl" else _plain_texts(part, stream)
+                stop = math.inf if path.endswith(COMPRESSIONS) else part.stop
+                if kind == ".jsonl":
+                    yield from _jsonl_texts(path, stream, part.start, stop, field)
+                else:
+                    yield from _plain_texts(path, stream, part.start, stop)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DocumentsError(f"{path} cannot be read ({reason}): copy it again, or leave it out.") from None
     part.file.check()
 
 
-def _open(part):
-    path = part.file.path
+def _open(path):
     if path.endswith(".gz"):
         return gzip.open(path)
     if path.endswith(".zst"):
         return io.BufferedReader(_pyarrow("pyarrow", path).input_stream(path, compression="zstd"))
-    return io.BufferedReader(_Range(path, part.start, part.stop), CHUNK_BYTES)
-
-
-class _Range(io.RawIOBase):
-    """A range of bytes of a file."""
-
-    def __init__(self, path, start, stop):
-        self.file, self.left = open(path, "rb", buffering=0), stop - start  # noqa: SIM115
-        self.file.seek(start)
-
-    def readable(self):
-        return True
-
-    def readinto(self, buffer):
-        count = self.file.readinto(memoryview(buffer)[: self.left])
-        self.left -= count
-        return count
-
-    def close(self):
-        self.file.close()
-        super().close()
+    return open(path, "rb")
 
 
 def _pyarrow(module, path):
@@ -214,16 +196,16 @@ def _pyarrow(module, path):
         raise DocumentsError(f'{path} needs pyarrow to be read: pip install "keras_seq[data]".') from None
 
 
-def _plain_texts(part, stream):
-    begins, position, rest, carriage_return, before = part.start == 0, part.start, "", "", ""
+def _plain_texts(path, stream, position, stop):
+    begins, rest, carriage_return, before = position == 0, "", "", ""
     decoder = codecs.getincrementaldecoder("utf-8-sig" if begins else "utf-8")()
     while True:
-        data = stream.read(CHUNK_BYTES)
+        data = stream.read(min(CHUNK_BYTES, stop - position))
         try:
             new = carriage_return + decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
             raise DocumentsError(
-                f"{part.file.path} is not UTF-8 (byte 0x{error.object[error.start]:02x} near offset {position}): "
+                f"{path} is not UTF-8 (byte 0x{error.object[error.start]:02x} near offset {position}): "
                 "convert it to UTF-8, or leave it out."
             ) from None
         position += len(data)
@@ -237,7 +219,7 @@ def _plain_texts(part, stream):
 
 
 def _end_of_piece(text, before, is_all):
-    """Return the length of the next piece of a text, 0 if more has to be read; `is_all` of it may be here.
+    """Return the length of the next piece of a text, 0 if more has to be read; `is_all` says that this is the rest.
 
     A piece cut at `MAX_CHARACTERS` may be followed by an end of a line, so the character before the text counts.
     """
@@ -250,8 +232,10 @@ def _end_of_piece(text, before, is_all):
     return len(text) if is_all else LAST_BORDER.match(joined).end() - len(before)
 
 
-def _jsonl_texts(path, stream, field):
-    for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), 1):
+def _jsonl_texts(path, stream, position, stop, field):
+    number = 0
+    while position < stop and (line := stream.readline(MAX_LINE_BYTES)):
+        number, position = number + 1, position + len(line)
         line = line.removeprefix(codecs.BOM_UTF8)
         if not line.strip():
             continue
@@ -260,9 +244,7 @@ def _jsonl_texts(path, stream, field):
         except (ValueError, RecursionError) as error:
             raise DocumentsError(f"{path} has a line ({number} in this part) that is not JSON: {error}.") from None
         if not isinstance(document, dict) or field not in document:
-            raise DocumentsError(
-                f"{path} has a document ({number} in this part) without the field {field!r}: name it with --field."
-            )
+            raise DocumentsError(f"{path} has a document ({number}) without {field!r}: name it with --field.")
         yield True, _text(path, document[field], field, number)
 
 

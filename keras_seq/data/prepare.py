@@ -4,7 +4,12 @@
 
 The ids depend on the files and the tokenizer only; `group_bytes` says how many a shard has. A killed run leaves whole
 shards and temporary files; the next one writes what is missing, and the folder ends with the same bytes. The index is
-written last, and nothing reads a folder without it.
+written last, and nothing reads a folder without it. A tokenizer that has to be trained learns from
+
+    characters               all of the texts, which are read once
+    words, wordpiece, bpe    the first nine tenths of a sample, since the last tenth of the texts is for validation
+
+The sample is the beginnings of up to some 64 parts of the files at equal distances.
 """
 
 import concurrent.futures
@@ -30,6 +35,7 @@ from keras_seq import checks
 from keras_seq.data.documents import DocumentsError, InputFile, Part, divide, find_files, read_texts
 from keras_seq.data.token_shards import (
     INDEX_NAME,
+    MAX_EXAMPLES,
     PLAN_NAME,
     TOKENIZER_NAME,
     ShardWriter,
@@ -51,9 +57,10 @@ from keras_seq.tokenizers.base import OOV_TOKEN
 from keras_seq.tokenizers.document_token import DOCUMENT_CHARACTER
 
 PLAN_SCHEMA = 2
-MAX_EXAMPLES = 5  # of unknown text in the index
 GROUP_BYTES = 1 << 27
 MIN_PARALLEL_BYTES = 1 << 24  # starting processes takes seconds
+MAX_SAMPLE_PARTS, TRAIN_FRACTION = 64, 0.9
+NUM_CODE_POINTS = 0x110000
 
 
 def prepare(
@@ -92,15 +99,15 @@ def prepare(
 
                 def train(kind):
                     if kind != "characters":
-                        return train_tokenizer(kind, files, field, sample_characters, **tokenizer_options)
-                    collect = functools.partial(distinct_characters, field=field)
+                        return _train_tokenizer(kind, files, field, sample_characters, **tokenizer_options)
+                    collect = functools.partial(_distinct_characters, field=field)
                     characters = {*"".join(_map(collect, [(group,) for group in groups], groups, processes, progress))}
-                    if not characters:
-                        raise DocumentsError(f"{files[0].path}: the documents have no text to train a tokenizer on.")
-                    return character_tokenizer(characters)
+                    _check_text(characters, files)
+                    return CharacterTokenizer("".join(sorted({*characters, DOCUMENT_CHARACTER})))
 
                 writer = ShardWriter(folder, _tokenizer(folder, plan, tokenizer, train), field)
-                _write_shards(writer, groups, processes, progress)
+                missing = [(n, group) for n, group in enumerate(groups) if not writer.is_written(n)]
+                _map(writer.write, missing, groups, processes, progress)
                 _write_index(writer, len(groups))
             for path in folder.glob("[0-9]*.json"):  # records of shards, which the index holds
                 path.unlink()
@@ -124,33 +131,38 @@ def _check_tokenizer(tokenizer, options):
 
 
 def _check_plan(folder, plan):
-    """Raise a DocumentsError unless a folder is empty or of a run with the same plan, whose tokenizer goes on."""
-    if not (folder / PLAN_NAME).exists():
+    """Raise a DocumentsError unless a folder is empty or of a run with the same plan; take over its tokenizer."""
+    path = folder / PLAN_NAME
+    if not path.exists():
         if others := sorted(path.name for path in folder.iterdir() if path.name not in (".lock", ".pid")):
             raise DocumentsError(f"{folder} has other files, such as {others[0]}: name a new folder.")
         return
     try:
-        check_regular(folder / PLAN_NAME)
-        written = json.loads((folder / PLAN_NAME).read_bytes())
+        check_regular(path)
+        written = json.loads(path.read_bytes())
         is_known, options = written["schema"] == PLAN_SCHEMA, written["options"]
         old, new = ({path: (size, modified) for path, size, modified in one["inputs"]} for one in (written, plan))
     except (OSError, RecursionError, ValueError, KeyError, TypeError):
         is_known = False
     if not is_known:
-        raise DocumentsError(f"{folder / PLAN_NAME} is damaged or of another version: remove the folder.")
+        raise DocumentsError(f"{path} is damaged or of another version: remove the folder.")
     if written.get("tokenizer_sha256", "") is None:
         return  # nothing was begun but the tokenizer
     if options != plan["options"]:
         raise DocumentsError(f"{folder} was begun with other options: use the same, or name a new folder.")
-    for path in [*old, *new]:
-        if old.get(path) != new.get(path):
-            change = "is missing" if path not in new else "is new" if path not in old else "was changed"
-            raise DocumentsError(
-                f"{path} {change} since {folder} was begun: restore it, or remove the folder and prepare it again."
-            )
+    for file in [*old, *new]:
+        if old.get(file) != new.get(file):
+            change = "is missing" if file not in new else "is new" if file not in old else "was changed"
+            raise _changed(folder, file, change)
     if [*old] != [*new]:
         raise DocumentsError(f"{folder} was begun with the inputs in another order: name them as they were.")
     plan["tokenizer_sha256"] = written.get("tokenizer_sha256")
+
+
+def _changed(folder, file, change="was changed"):
+    return DocumentsError(
+        f"{file} {change} since {folder} was begun: restore it, or remove the folder and prepare it again."
+    )
 
 
 def _tokenizer(folder, plan, tokenizer, train):
@@ -158,9 +170,7 @@ def _tokenizer(folder, plan, tokenizer, train):
     path, expected = folder / TOKENIZER_NAME, plan["tokenizer_sha256"]
     if expected is not None:
         if not path.exists() or file_sha256(path) != expected:
-            raise DocumentsError(
-                f"{path} was changed since {folder} was begun: restore it, or remove the folder and prepare it again."
-            )
+            raise _changed(folder, path)
         return load_tokenizer(path)
     write_json(folder / PLAN_NAME, plan)  # from now on the folder is this run's
     tokenizer = train(tokenizer) if isinstance(tokenizer, str) else tokenizer
@@ -168,66 +178,6 @@ def _tokenizer(folder, plan, tokenizer, train):
     tokenizer.save(path)
     write_json(folder / PLAN_NAME, {**plan, "tokenizer_sha256": file_sha256(path)})
     return tokenizer
-
-
-def _write_shards(writer, groups, processes, progress):
-    missing = [number for number in range(len(groups)) if not writer.is_written(number)]
-    _map(writer.write, [(number, groups[number]) for number in missing], groups, processes, progress)
-
-
-def _map(function, calls, groups, processes, progress):
-    """Return what a function returns for some calls, whose last argument is a group: here, or in processes."""
-    sizes = [sum(part.stop - part.start for part in group) for *_, group in calls]
-    total = sum(part.stop - part.start for group in groups for part in group)
-    done = total - sum(sizes)
-    progress(done, total)
-    if processes is None:
-        processes = 1 if total - done < MIN_PARALLEL_BYTES else os.cpu_count() or 1
-    processes, results = min(processes, len(calls)), [None] * len(calls)
-    if processes <= 1:
-        for number, call in enumerate(calls):
-            results[number] = function(*call)
-            progress(done := done + sizes[number], total)
-        return results
-    with _pool(processes) as pool:
-        futures = {pool.submit(function, *call): number for number, call in enumerate(calls)}
-        try:
-            for future in concurrent.futures.as_completed(futures):
-                results[futures[future]] = future.result()
-                progress(done := done + sizes[futures[future]], total)
-        except concurrent.futures.BrokenExecutor:
-            raise DocumentsError(
-                "A process that encodes was killed, perhaps for its memory: run the same command again, with fewer "
-                "--processes."
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
-    return results
-
-
-@contextlib.contextmanager
-def _pool(processes):
-    """Return a pool of processes, if possible without a backend, which they do not use."""
-    environment = {"TOKENIZERS_PARALLELISM": "false"}
-    if importlib.util.find_spec("scipy"):  # which Keras's NumPy backend needs
-        environment["KERAS_BACKEND"] = "numpy"
-    old = {name: os.environ.get(name) for name in environment}
-    os.environ.update(environment)
-    try:
-        context = multiprocessing.get_context("spawn")
-        with concurrent.futures.ProcessPoolExecutor(processes, context, _end_with_parent) as pool:
-            yield pool
-    finally:
-        for name, value in old.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-
-
-def _end_with_parent():
-    def wait():
-        connection.wait([multiprocessing.parent_process().sentinel])
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def _write_index(writer, num_shards):
@@ -253,26 +203,61 @@ def _digest(text):
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# Train a tokenizer on documents, in bounded memory.
-#
-# characters               all of the texts, which are read once
-# words, wordpiece, bpe    the first nine tenths of a sample, since the last tenth of the texts is for validation
-#
-# The sample is the beginnings of up to some 64 parts of the files at equal distances. It depends on the files and the
-# number of characters only.
+def _map(function, calls, groups, processes, progress):
+    """Call a function with each tuple of arguments, the last a group, here or in processes; return the results."""
+    sizes = [sum(part.size for part in group) for *_, group in calls]
+    total = sum(part.size for group in groups for part in group)
+    done = total - sum(sizes)
+    progress(done, total)
+    if processes is None:
+        processes = 1 if total - done < MIN_PARALLEL_BYTES else os.cpu_count() or 1
+    processes, results = min(processes, len(calls)), [None] * len(calls)
+    if processes <= 1:
+        for number, call in enumerate(calls):
+            results[number] = function(*call)
+            progress(done := done + sizes[number], total)
+        return results
+    with _pool(processes) as pool:
+        futures = {pool.submit(function, *call): number for number, call in enumerate(calls)}
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                results[futures[future]] = future.result()
+                progress(done := done + sizes[futures[future]], total)
+        except concurrent.futures.BrokenExecutor:
+            raise DocumentsError(
+                "A process was killed, perhaps for its memory: run this again, with fewer --processes."
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return results
 
 
-MAX_PARTS = 64
-TRAIN_FRACTION = 0.9
-NUM_CODE_POINTS = 0x110000
+@contextlib.contextmanager
+def _pool(processes):
+    """Yield a pool of processes; they need no backend, and load Keras's NumPy backend where SciPy is installed."""
+    environment = {"TOKENIZERS_PARALLELISM": "false"}
+    if importlib.util.find_spec("scipy"):
+        environment["KERAS_BACKEND"] = "numpy"
+    old = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        context = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(processes, context, _end_with_parent) as pool:
+            yield pool
+    finally:
+        for name, value in old.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def character_tokenizer(characters: Iterable[str]) -> CharacterTokenizer:
-    """Return the tokenizer of some characters and of the one that begins a document."""
-    return CharacterTokenizer("".join(sorted({*characters, DOCUMENT_CHARACTER})))
+def _end_with_parent():
+    def wait():
+        connection.wait([multiprocessing.parent_process().sentinel])
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
-def distinct_characters(group: Sequence[Part], field: str = "text") -> str:
+def _distinct_characters(group: Sequence[Part], field: str) -> str:
     """Return the characters of a group of parts, each once."""
     occurs = np.zeros(NUM_CODE_POINTS, bool)
     for part in group:
@@ -281,13 +266,15 @@ def distinct_characters(group: Sequence[Part], field: str = "text") -> str:
     return "".join(map(chr, np.flatnonzero(occurs)))
 
 
-def train_tokenizer(
-    kind: str, files: Sequence[InputFile], field: str = "text", sample_characters: int = 1 << 26, **options: int
-) -> Tokenizer:
-    """Train a tokenizer that has a token for the beginning of a document."""
-    texts = training_texts(files, field, sample_characters)
-    if not any(text.strip() for text in texts):
+def _check_text(texts: Iterable[str], files: Sequence[InputFile]) -> None:
+    if not any(texts):
         raise DocumentsError(f"{files[0].path}: the documents have no text to train a tokenizer on.")
+
+
+def _train_tokenizer(kind, files, field, sample_characters, **options):
+    """Train a tokenizer that has a token for the beginning of a document."""
+    texts = _training_texts(files, field, sample_characters)
+    _check_text(map(str.strip, texts), files)
     if kind != "words":
         return TOKENIZERS[kind].from_texts(texts, **options)
     if "vocabulary_size" in options:
@@ -298,9 +285,9 @@ def train_tokenizer(
     return WordTokenizer([OOV_TOKEN, DOCUMENT_CHARACTER, *tokenizer.vocabulary[1:]])
 
 
-def training_texts(files: Sequence[InputFile], field: str, sample_characters: int) -> list[str]:
+def _training_texts(files, field, sample_characters):
     """Return the first nine tenths of a sample of documents, cut behind a word or between two."""
-    groups = divide(files, max(1, sum(file.size for file in files) // MAX_PARTS))
+    groups = divide(files, max(1, sum(file.size for file in files) // MAX_SAMPLE_PARTS))
     texts, continues = [], False
     for group in groups:
         sample, is_whole = _sample(group, field, max(1, sample_characters // len(groups)))
@@ -320,7 +307,7 @@ def training_texts(files: Sequence[InputFile], field: str, sample_characters: in
 
 
 def _sample(group, field, count):
-    """Return the first characters of a group, as `read_texts` yields them, and whether these are all that it has."""
+    """Return the first characters of a group, as `read_texts` yields them, and whether the group has no more."""
     sample = []
     for part in group:
         for begins, text in read_texts(part, field):

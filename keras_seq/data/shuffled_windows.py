@@ -1,7 +1,10 @@
-"""Windows at regular distances, side by side or overlapping, in a different random order in each epoch.
+"""Windows and documents in a different random order in each epoch, and mixtures of random windows.
 
-    start[b] = S order[(step mod P) B + b]      order: 0 ... M-1, shuffled by (seed, step div P)
-    M = (N - 1 - T) // S + 1,   P = M // B
+    ShuffledWindows    start[b] = S order[(step mod P) B + b]       order: 0 ... M-1, shuffled by (seed, step div P)
+                       M = (N - 1 - T) // S + 1,   P = M // B
+    PackedDocuments    all documents, one after the other in the order of shuffle(seed, epoch), cut into windows side by
+                       side: every id but the first is predicted exactly once, without padding
+    MixedWindows       row b of the batch = row b of source k's batch of the same step,  k with probability w_k
 
 S is the stride. With S = T the windows are side by side and an epoch predicts every id once. With S = T / 4 an epoch
 has four times as many steps and predicts every id four times, at different positions of its windows.
@@ -16,7 +19,6 @@ from functools import cached_property
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.pipeline import StepBatches
 from keras_seq.data.token_files import TokenFiles
 from keras_seq.data.windows import RandomWindows, WindowBatches, Windows
 from keras_seq.random_draws import permutation, permuted, uniform_of_steps
@@ -29,9 +31,7 @@ class ShuffledWindows(Windows):
     The M mod B windows that an epoch leaves out are different in each epoch.
 
     Args:
-        ids: The text, integers `[N]`.
-        batch_size: B, the rows of a batch.
-        sequence_length: T, the positions of a row.
+        ids, batch_size, sequence_length: As for `Windows`.
         stride: S, the distance between the starts of windows; T by default, which makes them side by side.
         seed: Integer of at least 0; the order depends on (seed, epoch) only.
 
@@ -53,13 +53,9 @@ class ShuffledWindows(Windows):
         if self.stride is None:
             object.__setattr__(self, "stride", self.sequence_length)
         checks.integer("stride", self.stride, min_value=1)
-        checks.integer("seed", self.seed, min_value=0)
         if self.num_windows < self.batch_size:
-            raise ValueError(
-                f"The text of {self.num_ids} ids has {self.num_windows} windows of "
-                f"sequence_length={self.sequence_length} at a stride of {self.stride}, fewer than "
-                f"batch_size={self.batch_size}: give a longer text, or a smaller batch_size or sequence_length."
-            )
+            sizes = f"sequence_length={self.sequence_length}, stride={self.stride}, batch_size={self.batch_size}"
+            raise ValueError(f"{self.num_ids} ids have {self.num_windows} windows with {sizes}: give a longer text.")
 
     @property
     def num_windows(self) -> int:
@@ -81,17 +77,12 @@ class ShuffledWindows(Windows):
         return rows * self.stride
 
 
-# Documents in a different random order in each epoch, one after the other in full rows without padding.
-#
-#     stream of an epoch = documents in the order of shuffle(seed, epoch);    rows: its windows, side by side
-#
-# Every id of the stream but the first is predicted exactly once in an epoch, and the fewer than B T at its end not at
-# all. A row may hold several documents: with `document_token`, a model keeps them apart (`LanguageModel`).
-
-
 @dataclass(frozen=True, eq=False)
-class PackedDocuments(StepBatches):
+class PackedDocuments(WindowBatches):
     """Batches of shuffled documents, packed into rows.
+
+    The fewer than B T ids at the end of an epoch are not predicted. A row may hold several documents: with
+    `document_token`, a model keeps them apart (`LanguageModel`).
 
     Args:
         files: Ids on disk, which begin with a document. (Memory: 24 bytes a document.)
@@ -121,41 +112,24 @@ class PackedDocuments(StepBatches):
             raise ValueError("files do not begin with a document: split them by documents.")
         object.__setattr__(self, "_borders", np.append(starts, len(self.files)))
         if self.steps_per_epoch < 1:
-            raise ValueError(
-                f"The documents have {len(self.files)} ids, fewer than the {self.tokens_per_step + 1} of a batch: give "
-                "more documents, or a smaller batch_size or sequence_length."
-            )
-
-    @property
-    def tokens_per_step(self) -> int:
-        """B T, the targets of a batch."""
-        return self.batch_size * self.sequence_length
+            num_ids = self.tokens_per_step + 1
+            raise ValueError(f"The documents have {len(self.files)} ids; expected {num_ids}: give more documents.")
 
     @property
     def steps_per_epoch(self) -> int:
         """P, the full batches of an epoch."""
         return (len(self.files) - 1) // self.tokens_per_step
 
-    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the batch of one step.
+    def windows_of_steps(self, steps: Sequence[int]) -> np.ndarray:
+        """Return the windows of some steps, int32 `[steps, B, T + 1]`."""
+        length = self.sequence_length
+        streams = np.stack([self._stream(*divmod(step, self.steps_per_epoch)) for step in steps])  # [steps, B T + 1]
+        return np.lib.stride_tricks.sliding_window_view(streams, length + 1, axis=1)[:, ::length].copy()
 
-        Args:
-            step: Number of the step, from 0.
-
-        Returns:
-            `(x, y)`, int32 `[B, T]` each: the ids, and the next ids.
-
-        Raises:
-            ValueError: The step is not an integer of at least 0.
-        """
-        epoch, index = divmod(checks.integer("step", step, min_value=0), self.steps_per_epoch)
-        stream = self._stream(epoch, index * self.tokens_per_step, self.tokens_per_step + 1)
-        shape = self.batch_size, self.sequence_length
-        return stream[:-1].reshape(shape), stream[1:].reshape(shape)
-
-    def _stream(self, epoch, position, length):
-        """Return ids of an epoch's stream, from a position on."""
+    def _stream(self, epoch, index):
+        """Return the ids of one step of an epoch, int32 `[B T + 1]`."""
         order, ends = _order_and_ends(self, epoch)
+        position, length = index * self.tokens_per_step, self.tokens_per_step + 1
         first, last = np.searchsorted(ends, (position, position + length - 1), side="right")
         documents = order[first : last + 1]
         starts, stops = self._borders[documents], self._borders[documents + 1]
@@ -170,11 +144,6 @@ def _order_and_ends(packed, epoch):
     lengths = np.diff(packed._borders)
     order = permutation(len(lengths), packed.seed, epoch, "documents")
     return order, np.cumsum(lengths[order])
-
-
-# Random windows of several sources, each with a weight: the mixture of a batch is a function of the step number too.
-#
-# source[b] = k with probability w_k,    row b of the batch = row b of source k's batch of the same step
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,10 +182,7 @@ class MixedWindows(WindowBatches):
         for weight in self.weights:
             checks.number("weights", weight, min_value=0)
         if len(self.weights) != len(self.sources) or not 0 < sum(self.weights) < math.inf:
-            raise ValueError(
-                f"weights={self.weights}; expected {len(self.sources)} numbers of at least 0, one for each source, "
-                "with a positive, finite sum."
-            )
+            raise ValueError(f"weights={self.weights}; expected {len(self.sources)} numbers of at least 0, not all 0.")
 
     @property
     def batch_size(self) -> int:

@@ -1,4 +1,13 @@
-"""Read a file by position: from several threads at once, without a position of its own."""
+"""Token ids on disk, in one file or many, as one sequence that may be longer than memory.
+
+    files = TokenFiles.open("FOLDER")                 a folder of `python -m experiments.prepare`; or .bin files
+    windows = RandomWindows(files, 12, 64)            any windows; a batch reads its rows only
+    train, validation = files.split(0.9)              at the border of a document
+
+Rows are read by their position in the file (`pread`). Memory maps would take as long, but every page that was read
+counts as memory of the process until it is unmapped, and a file that is cut off while it is mapped ends the process
+without a message.
+"""
 
 import functools
 import itertools
@@ -12,59 +21,15 @@ from pathlib import Path
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.token_shards import Shard, TokenFilesError, foreign_shard, index_shards, is_prepared, read_index
-
-
-def _seek_and_read(descriptor, size, position):
-    with _SEEK_LOCK:
-        os.lseek(descriptor, position, os.SEEK_SET)
-        return os.read(descriptor, size)
-
-
-_SEEK_LOCK = threading.Lock()
-_pread = getattr(os, "pread", _seek_and_read)  # Windows has none
-
-
-class PositionedFile:
-    """A file that is read by position, and stays open as long as this object exists."""
-
-    def __init__(self, path: str | os.PathLike[str]):
-        self.path = path
-        try:
-            self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-        except OSError as error:
-            self.descriptor = None
-            raise TokenFilesError(
-                f"{path} can no longer be read ({error.strerror}): copy it again, or prepare the folder again."
-            ) from None
-
-    def read(self, position: int, size: int) -> bytes:
-        """Return `size` bytes from a position on."""
-        data = _pread(self.descriptor, size, position)
-        while len(data) < size:
-            if not (more := _pread(self.descriptor, size - len(data), position + len(data))):
-                raise TokenFilesError(
-                    f"{self.path} is shorter than it was: copy it again, or prepare the folder again."
-                )
-            data += more
-        return data
-
-    def __del__(self):
-        """Close the file."""
-        if self.descriptor is not None:
-            os.close(self.descriptor)
-
-
-# Token ids on disk, in one file or many, as one sequence that may be longer than memory.
-#
-#     files = TokenFiles.open("FOLDER")                 a folder of `python -m experiments.prepare`; or .bin files
-#     windows = RandomWindows(files, 12, 64)            any windows; a batch reads its rows only
-#     train, validation = files.split(0.9)              at the border of a document
-#
-# Rows are read by their position in the file (`pread`). Memory maps would take as long, but every page that was read
-# counts as memory of the process until it is unmapped, which takes longer than to read it, and a file that is cut off
-# while it is mapped ends the process without a message.
-
+from keras_seq.data.token_shards import (
+    Shard,
+    TokenFilesError,
+    damaged,
+    foreign_shard,
+    index_shards,
+    is_prepared,
+    read_index,
+)
 
 MAX_OPEN_FILES = 256  # a usual limit of a process is 1024
 SCAN_TOKENS = 1 << 20
@@ -78,7 +43,7 @@ class TokenFiles:
     Args:
         shards: The files, in order.
         document_token: The id that begins each document; None if there is none.
-        vocabulary_size: V: larger ids are damage, and an error; None for no check.
+        vocabulary_size: V: an id of V or more is damage, and an error; None for no check.
 
     Raises:
         TokenFilesError: There are no ids; in reading, a file cannot be read or has an id of V or more.
@@ -103,7 +68,7 @@ class TokenFiles:
         self._limit = limit if limit <= np.iinfo(self._dtype).max else None  # ids have to be below it
         headers = np.array([shard.offset for shard in self.shards], "int64")
         self._offsets = headers - self._begins * self._dtype.itemsize  # of a file's bytes from those of all ids
-        self._file = functools.lru_cache(MAX_OPEN_FILES)(lambda number: PositionedFile(self.shards[number].path))
+        self._file = functools.lru_cache(MAX_OPEN_FILES)(lambda number: _PositionedFile(self.shards[number].path))
 
     @classmethod
     def open(
@@ -156,11 +121,7 @@ class TokenFiles:
         return self[:].astype(dtype or "int32", copy=False)
 
     def part(self, start: int, stop: int) -> "TokenFiles":
-        """Return the ids from `start` to `stop`, the stop excluded, without reading them.
-
-        Raises:
-            ValueError: Not 0 <= start < stop <= N, in integers.
-        """
+        """Return the ids from `start` to `stop`, the stop excluded, without reading them: 0 <= start < stop <= N."""
         checks.integer("stop", stop, min_value=1, max_value=len(self))
         checks.integer("start", start, min_value=0, max_value=stop - 1)
         part = object.__new__(TokenFiles)
@@ -190,28 +151,14 @@ class TokenFiles:
         return self.spans(starts.ravel(), np.full(starts.size, length)).reshape(*starts.shape, length)
 
     def spans(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Read spans of consecutive ids, one after the other, also across the borders of files.
-
-        Args:
-            starts: Where the spans start, int64 `[n]`.
-            lengths: How many ids each has, at least 1, int64 `[n]`.
-
-        Returns:
-            int32 `[sum(lengths)]`.
-
-        Raises:
-            TokenFilesError: A file cannot be read, or has an id of V or more.
-            ValueError: A span is not within the N ids.
-        """
+        """Read spans of at least one id, one after the other: int64 `[n]` each -> int32 `[sum(lengths)]`."""
         if not len(starts) or not lengths[0]:
             return np.empty(0, "int32")
         is_outside = (starts < 0) | (starts > len(self) - lengths)
         if is_outside.any():
             start, length = (int(values[np.argmax(is_outside)]) for values in (starts, lengths))
-            raise ValueError(
-                f"Ids from {start} to {start + length} were asked for; expected them from 0 to {len(self)}."
-            )
-        ids = np.frombuffer(self._read(starts + self.start, lengths), self._dtype)
+            raise ValueError(f"Ids from {start} to {start + length} were asked for; expected 0 to {len(self)}.")
+        ids = np.frombuffer(self._read(starts + self.start, lengths), self._dtype)  # [sum(lengths)]
         if self._limit is not None and ids.max() >= self._limit:
             first = int(np.argmax(ids >= self._limit))
             position = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)[first] + first + self.start
@@ -224,28 +171,16 @@ class TokenFiles:
 
     def _read(self, positions, lengths):
         """Return the bytes of spans of ids, by their positions in all files."""
-        numbers = self._ends.searchsorted(positions, side="right")
-        if any((positions + lengths > self._ends[numbers]).tolist()):
-            return b"".join(map(self._read_across_files, positions.tolist(), lengths.tolist()))
-        offsets = (self._offsets[numbers] + positions * self._dtype.itemsize).tolist()
-        sizes = (lengths * self._dtype.itemsize).tolist()
-        spans = zip(numbers.tolist(), offsets, sizes, strict=True)
-        return b"".join([self._file(number).read(offset, size) for number, offset, size in spans])
-
-    def _read_across_files(self, position, length):
-        parts, number, size = [], int(self._ends.searchsorted(position, side="right")), self._dtype.itemsize
-        while length:
-            count = min(length, int(self._ends[number]) - position)
-            parts.append(self._file(number).read(int(self._offsets[number]) + position * size, count * size))
-            position, length, number = position + count, length - count, number + 1
+        numbers, size, parts = self._ends.searchsorted(positions, side="right"), self._dtype.itemsize, []
+        for number, position, length in zip(numbers.tolist(), positions.tolist(), lengths.tolist(), strict=True):
+            while length:  # once for each file that the span goes over
+                count = min(length, self._ends[number] - position)
+                parts.append(self._file(number).read(self._offsets[number] + position * size, count * size))
+                position, length, number = position + count, length - count, number + 1
         return b"".join(parts)
 
     def document_starts(self) -> np.ndarray:
-        """Return where documents begin, int64 `[documents]`, from the files or by searching the document token.
-
-        Raises:
-            TokenFilesError: The files do not tell, and there is no document token.
-        """
+        """Return where documents begin, int64 `[documents]`, from the files or by searching the document token."""
         return np.concatenate([np.empty(0, "int64"), *self._document_starts(0)])
 
     def _document_starts(self, position):
@@ -268,8 +203,9 @@ class TokenFiles:
     def _search(self, offset, num_tokens):
         starts = [np.empty(0, "int64")]
         for first in range(0, num_tokens, SCAN_TOKENS):
-            data = self._read_across_files(offset + first, min(SCAN_TOKENS, num_tokens - first))
-            starts.append(np.flatnonzero(np.frombuffer(data, self._dtype) == self.document_token) + first)
+            length = min(SCAN_TOKENS, num_tokens - first)
+            ids = np.frombuffer(self._read(np.array([offset + first]), np.array([length])), self._dtype)
+            starts.append(np.flatnonzero(ids == self.document_token) + first)
         return np.concatenate(starts)
 
     def split(self, train_fraction: float = 0.9, by: str = "documents") -> tuple["TokenFiles", "TokenFiles"]:
@@ -279,9 +215,6 @@ class TokenFiles:
             train_fraction: Fraction of the ids to train on, above 0 and below 1.
             by: `"documents"`: the validation part begins with the first document after that fraction; `"tokens"`:
                 exactly at it.
-
-        Returns:
-            `(train, validation)`.
 
         Raises:
             ValueError: An argument is out of its range, or no document begins after the fraction.
@@ -294,18 +227,11 @@ class TokenFiles:
             starts = (int(starts[0]) for starts in self._document_starts(max(1, middle)) if len(starts))
             middle = next(starts, 0)
         if not 0 < middle < len(self):
-            raise ValueError(
-                f"No document begins after the first {train_fraction:.0%} of the {len(self):,} ids: split by tokens, "
-                "or give more documents."
-            )
+            raise ValueError(f"No document begins after train_fraction={train_fraction}: split by tokens.")
         return self.part(0, middle), self.part(middle, len(self))
 
     def verify(self) -> None:
-        """Read all files and compare their checksums.
-
-        Raises:
-            TokenFilesError: A file is missing or damaged.
-        """
+        """Read all files and compare their checksums; a TokenFilesError names the first that is damaged."""
         for shard in self.shards:
             shard.check_size()
             shard.check_content()
@@ -315,11 +241,43 @@ def _read_starts(shard):
     """Return where documents begin in a file, int64 `[documents]`, in ascending order."""
     starts = np.fromfile(shard.documents, "<u8")
     if len(starts) and (starts[-1] >= shard.num_tokens or (starts[1:] <= starts[:-1]).any()):
-        raise TokenFilesError(
-            f"{shard.documents} is damaged: expected positions in ascending order, below {shard.num_tokens}; copy it "
-            "again, or prepare the folder again."
-        )
+        raise damaged(shard.documents, f"expected positions in ascending order, below {shard.num_tokens}")
     return starts.astype("int64")
+
+
+def _seek_and_read(descriptor, size, position):
+    with _SEEK_LOCK:
+        os.lseek(descriptor, position, os.SEEK_SET)
+        return os.read(descriptor, size)
+
+
+_SEEK_LOCK = threading.Lock()
+_pread = getattr(os, "pread", _seek_and_read)  # Windows has none
+
+
+class _PositionedFile:
+    """A file that threads and forks read by position; it stays open as long as this object exists."""
+
+    descriptor = None
+
+    def __init__(self, path):
+        self.path = path
+        try:
+            self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        except OSError as error:
+            raise TokenFilesError(f"{path} can no longer be read ({error.strerror}): copy it again.") from None
+
+    def read(self, position, size):
+        data = _pread(self.descriptor, size, position)
+        while len(data) < size:  # a call reads at most 2 GiB
+            if not (more := _pread(self.descriptor, size - len(data), position + len(data))):
+                raise damaged(self.path, "it is shorter than it was")
+            data += more
+        return data
+
+    def __del__(self):
+        if self.descriptor is not None:
+            os.close(self.descriptor)
 
 
 def concatenated(parts: Sequence[TokenFiles]) -> TokenFiles:

@@ -1,21 +1,23 @@
-"""Read the windows of several consecutive steps at once: planned by itself, a small batch takes longer than its reads.
+"""Cut ids into batches of windows: every batch is a function of the step number alone.
 
-    block k = windows of the steps k S ... k S + S - 1      x, y = window[:-1], window[1:]      of block step div S
+    x = ids[start : start + T],   y = ids[start + 1 : start + T + 1]        for each of B starts
 
-Which windows a step has does not depend on the others, so a batch is a function of its step as before; only damage of a
-file is found up to S - 1 steps earlier. S is 64, or less for large batches.
+    StatefulWindows    start[b] = b L + (step mod P) T,  L = (N-1) // B,  P = L // T     rows continue across batches
+    RandomWindows      start[b] uniform over 0 ... N-T-1, drawn from (seed, step)
+    SequentialWindows  start[b] = ((step mod P) B + b) T                                 each full window once, in order
+
+P is `steps_per_epoch`. A run resumes with another `start_step` of `dataset(start_step, stop_step)`; no other state has
+to be saved. Batches are NumPy arrays, the same on every backend. `shuffled_windows.py` has further kinds.
 """
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import keras
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.pipeline import StepBatches, check_steps, step_dataset
+from keras_seq.data.pipeline import StepBatches, python_generator_dataset, step_dataset
 from keras_seq.data.token_files import TokenFiles
 from keras_seq.random_draws import integers_of_steps, uniform
 
@@ -23,7 +25,11 @@ MAX_STEPS, MAX_TOKENS = 64, 1 << 18  # of a block: 1 MiB
 
 
 class WindowBatches(StepBatches):
-    """Base class of batches of windows; a subclass has `batch_size`, `sequence_length` and `windows_of_steps`."""
+    """Base class of batches of windows; a subclass has `batch_size`, `sequence_length` and `windows_of_steps`.
+
+    Windows are read in blocks of up to 64 consecutive steps, since to plan a small batch by itself takes longer than to
+    read it. Which windows a step has does not depend on the block.
+    """
 
     @property
     def tokens_per_step(self) -> int:
@@ -35,16 +41,16 @@ class WindowBatches(StepBatches):
         raise NotImplementedError
 
     def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the batch of one step."""
+        """Return the batch of a step, from 0: `(x, y)`, int32 `[B, T]` each, the ids and the next ids."""
         step = checks.integer("step", step, min_value=0)
         if self._steps_of_block == 1:
             (windows,) = self.windows_of_steps((step,))
         else:
             number, index = divmod(step, self._steps_of_block)
             windows = self._block(number)[index].copy()
-        return windows[:, :-1], windows[:, 1:]
+        return windows[:, :-1], windows[:, 1:]  # [B, T] each, of [B, T + 1]
 
-    @functools.cached_property
+    @cached_property
     def _steps_of_block(self):
         return max(1, min(MAX_STEPS, MAX_TOKENS // self.tokens_per_step)) if self.fixed_size else 1
 
@@ -55,23 +61,6 @@ class WindowBatches(StepBatches):
             block = self.windows_of_steps(range(first, first + self._steps_of_block))
             self.__dict__["_stored_block"] = number, block  # one assignment: threads see this pair or another
         return block
-
-
-# Cut ids into batches of windows: every batch is a function of the step number alone.
-#
-#     x = ids[start : start + T],   y = ids[start + 1 : start + T + 1]        for each of B starts
-#
-#     StatefulWindows    start[b] = b L + (step mod P) T,  L = (N-1) // B,  P = L // T     rows continue across batches
-#     RandomWindows      start[b] uniform over 0 ... N-T-1, drawn from (seed, step)
-#     SequentialWindows  start[b] = ((step mod P) B + b) T                                 each full window once, in
-# order
-#
-# P is `steps_per_epoch`. Because `dataset(start_step, stop_step)` maps `batch` over a range of steps, a run resumes
-# with
-# another `start_step`, and no other state has to be saved. Batches are NumPy arrays, the same on every backend.
-# `shuffled_windows.py` shuffles sequential or overlapping windows; `python_generator_windows.py` is a slow
-# alternative to
-# RandomWindows, for comparison.
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +76,7 @@ class Windows(WindowBatches):
 
     Raises:
         ValueError: The ids are not integers along one axis, B or T is not an integer of at least 1, the text is
-            shorter than one window, or a batch has 2**31 ids; in `batch`, the step is not an integer of at least 0.
+            shorter than one window, or a batch has 2**31 ids.
     """
 
     ids: np.ndarray | TokenFiles = field(repr=False)
@@ -99,16 +88,14 @@ class Windows(WindowBatches):
         object.__setattr__(self, "ids", _as_ids(self.ids))
         checks.integer("batch_size", self.batch_size, min_value=1)
         checks.integer("sequence_length", self.sequence_length, min_value=1)
+        if hasattr(self, "seed"):
+            checks.integer("seed", self.seed, min_value=0)
         if self.batch_size * (self.sequence_length + 1) >= checks.MAX_BATCH_IDS:
-            raise ValueError(
-                f"batch_size={self.batch_size} rows of sequence_length={self.sequence_length}; expected fewer than "
-                "2**31 ids in a batch."
-            )
+            sizes = f"batch_size={self.batch_size} and sequence_length={self.sequence_length}"
+            raise ValueError(f"{sizes}; expected fewer than 2**31 ids in a batch.")
         if self.num_ids <= self.sequence_length:
-            raise ValueError(
-                f"The text has {self.num_ids} ids, fewer than the {self.sequence_length + 1} of a window of "
-                f"sequence_length={self.sequence_length}: give a longer text or a smaller sequence_length."
-            )
+            length = self.sequence_length
+            raise ValueError(f"The text has {self.num_ids} ids; expected more than sequence_length={length}.")
 
     @property
     def num_ids(self) -> int:
@@ -143,6 +130,19 @@ class Windows(WindowBatches):
         return np.lib.stride_tricks.sliding_window_view(self.ids, self.sequence_length + 1)  # [N-T, T+1], a view
 
 
+def _as_ids(ids: np.ndarray | list[int] | TokenFiles) -> np.ndarray | TokenFiles:
+    if isinstance(ids, TokenFiles):
+        return ids
+    array = np.asarray(ids)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"ids must be integers along one axis, not {array.dtype} of shape {array.shape}.")
+    if np.can_cast(array.dtype, "int32"):
+        return array
+    if array.size and not (array.min() >= -(2**31) and array.max() < 2**31):
+        raise ValueError(f"ids must fit in int32, but they run from {array.min()} to {array.max()}.")
+    return array.astype("int32")
+
+
 @dataclass(frozen=True, eq=False)
 class StatefulWindows(Windows):
     """Windows of B contiguous streams of the text, for a state that is carried from batch to batch.
@@ -152,9 +152,7 @@ class StatefulWindows(Windows):
     predictions at the end of each stream and fewer than B at the end of the text.
 
     Args:
-        ids: The text, integers `[N]`.
-        batch_size: B, the rows of a batch and the number of streams.
-        sequence_length: T, the positions of a row.
+        ids, batch_size, sequence_length: As for `Windows`; B is the number of streams, too.
         reset_prob: Probability that a row's state is reset before a step, so that the model is also trained to start
             from the zero state. The draws depend on (seed, step) only.
         seed: Integer of at least 0.
@@ -173,14 +171,10 @@ class StatefulWindows(Windows):
     def __post_init__(self):
         """Check the fields."""
         super().__post_init__()
-        checks.integer("seed", self.seed, min_value=0)
         checks.number("reset_prob", self.reset_prob, min_value=0, max_value=1)
         if self.steps_per_epoch < 1:
-            num_ids = self.batch_size * self.sequence_length + 1
-            raise ValueError(
-                f"The text of {self.num_ids} ids is too short for batch_size={self.batch_size} streams of one window "
-                f"of {self.sequence_length}: give {num_ids} ids, or a smaller batch_size or sequence_length."
-            )
+            num_ids = self.tokens_per_step + 1
+            raise ValueError(f"The text has {self.num_ids} ids; expected {num_ids} for batch_size={self.batch_size}.")
 
     @property
     def steps_per_epoch(self) -> int:
@@ -217,13 +211,8 @@ class RandomWindows(Windows):
     """Windows that start anywhere in the text, with uniform probability.
 
     Args:
-        ids: The text, integers `[N]`.
-        batch_size: B, the rows of a batch.
-        sequence_length: T, the positions of a row.
+        ids, batch_size, sequence_length: As for `Windows`.
         seed: Integer of at least 0; the starts depend on (seed, step) only.
-
-    Raises:
-        ValueError: As for `Windows`.
 
     >>> windows = RandomWindows(list(range(100)), batch_size=2, sequence_length=3, seed=1)
     >>> x, y = windows.batch(7)
@@ -232,11 +221,6 @@ class RandomWindows(Windows):
     """
 
     seed: int = 0
-
-    def __post_init__(self):
-        """Check the fields."""
-        super().__post_init__()
-        checks.integer("seed", self.seed, min_value=0)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -249,20 +233,25 @@ class RandomWindows(Windows):
         return integers_of_steps((self.batch_size,), limit, self.seed, steps, "starts")
 
 
+class PythonGeneratorWindows(RandomWindows):
+    """`RandomWindows`, passed to TensorFlow row by row, as char-RNN scripts of 2017 did: slow, to measure by how much.
+
+    >>> windows = PythonGeneratorWindows(list(range(100)), batch_size=2, sequence_length=3)
+    >>> len(list(windows.dataset(5, 9)))
+    4
+    """
+
+    def dataset(self, start_step: int = 0, stop_step: int | None = None):
+        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order."""
+        return python_generator_dataset(self.batch, start_step, stop_step)
+
+
 @dataclass(frozen=True, eq=False)
 class SequentialWindows(Windows):
     """Every full window of the text once, in order, without overlap: for evaluation.
 
     The last batch of an epoch has the remaining rows, `[<= B, T]`, so a sum over `dataset(0, steps_per_epoch)` counts
-    no id twice. Predictions after the last full window, fewer than T, are left out.
-
-    Args:
-        ids: The text, integers `[N]`.
-        batch_size: B, the rows of a batch.
-        sequence_length: T, the positions of a row.
-
-    Raises:
-        ValueError: As for `Windows`.
+    no id twice. Predictions after the last full window, fewer than T, are left out. Arguments as for `Windows`.
 
     >>> windows = SequentialWindows(list(range(11)), batch_size=2, sequence_length=3)
     >>> [windows.batch(step)[0].tolist() for step in range(windows.steps_per_epoch)]
@@ -289,52 +278,3 @@ class SequentialWindows(Windows):
         firsts = [step % self.steps_per_epoch * self.batch_size for step in steps]
         num_rows = min(self.batch_size, self.num_windows - max(firsts))
         return np.add.outer(firsts, np.arange(num_rows)) * self.sequence_length
-
-
-def _as_ids(ids: np.ndarray | list[int] | TokenFiles) -> np.ndarray | TokenFiles:
-    if isinstance(ids, TokenFiles):
-        return ids
-    array = np.asarray(ids)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError(f"ids must be integers along one axis, not {array.dtype} of shape {array.shape}.")
-    if np.can_cast(array.dtype, "int32"):
-        return array
-    if array.size and not (array.min() >= -(2**31) and array.max() < 2**31):
-        raise ValueError(f"ids must fit in int32, but they run from {array.min()} to {array.max()}.")
-    return array.astype("int32")
-
-
-# Random windows from a Python generator, one example at a time: the input pipeline of char-RNN scripts of 2017.
-#
-#     for step: for b: start ~ Uniform{0, ..., N-T-1};  yield ids[start : start + T], ids[start + 1 : start + T + 1]
-#
-# Every example is passed from Python to TensorFlow separately, which is slow; `RandomWindows` passes the same batches,
-# several at a time. This version exists to measure the difference.
-
-
-@dataclass(frozen=True, eq=False)
-class PythonGeneratorWindows(RandomWindows):
-    """`RandomWindows`, with the same arguments, read through `tf.data.Dataset.from_generator`.
-
-    >>> windows = PythonGeneratorWindows(list(range(100)), batch_size=2, sequence_length=3)
-    >>> len(list(windows.dataset(5, 9)))
-    4
-    """
-
-    def dataset(self, start_step: int = 0, stop_step: int | None = None):
-        """Create a dataset as `python_generator_dataset` does."""
-        return python_generator_dataset(self.batch, start_step, stop_step)
-
-
-def python_generator_dataset(batch_fn: Callable[[int], object], start_step: int = 0, stop_step: int | None = None):
-    """Create a dataset like `step_dataset` whose rows a Python generator yields, one at a time.
-
-    The arguments are those of `step_dataset`, as is the result on backends other than TensorFlow, which have no such
-    pipeline.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return step_dataset(batch_fn, start_step, stop_step)
-    check_steps(start_step, stop_step)
-    from keras_seq.data.pipeline import example_pipeline
-
-    return example_pipeline(batch_fn, start_step, stop_step)

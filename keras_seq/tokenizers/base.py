@@ -1,6 +1,7 @@
 """Base class of all tokenizers: text to ids, ids to text, and a file.
 
     encode:  text -> tokens -> ids [N]        decode:  ids [N] -> tokens -> text        id = index in `vocabulary`
+    file:    {"schema": 2, "registry_name": "words", "vocabulary": ["[UNK]", " ", "the", ...]}          JSON in ASCII
 
 A new tokenizer is a subclass with `_encode`, `_decode` and a class method `from_text` that trains it; `config_fields`
 names the constructor arguments that are saved.
@@ -21,6 +22,8 @@ from keras_seq.files import check_regular, write_text
 from keras_seq.tokenizers.text import TokenizerError, check_text, offsets_of_texts
 
 OOV_TOKEN = "[UNK]"
+SCHEMA = 2  # version of the file format
+MAX_TOKENIZER_BYTES = 1 << 26  # enough for a million tokens
 
 
 class Tokenizer:
@@ -104,9 +107,6 @@ class Tokenizer:
             int32 `[N]`, and int64 `[N, 2]`: the token stands for `text[start:end]`. Start and end are equal for tokens
             that the tokenizer adds. Tokens that are parts of one character all have that character.
 
-        Raises:
-            TokenizerError: As for `encode`.
-
         >>> from keras_seq.tokenizers import WordTokenizer
         >>> WordTokenizer(["[UNK]", " ", "be"]).encode_with_offsets("to be")[1].tolist()
         [[0, 2], [2, 3], [3, 5]]
@@ -116,36 +116,16 @@ class Tokenizer:
         return np.array(ids, np.int32), np.array(offsets, np.int64).reshape(-1, 2)
 
     def encode_texts(self, texts: list[str]) -> list[np.ndarray]:
-        """Convert several texts to ids, one after the other or in parallel.
-
-        Args:
-            texts: Texts as `encode` takes them.
-
-        Returns:
-            int32 `[N]` for each.
-
-        Raises:
-            TokenizerError: As for `encode`.
-        """
+        """Convert several texts to ids, int32 `[N]` each, one after the other or in parallel."""
         return [self.encode(text) for text in texts]
 
     def unknown_parts(self, text: str) -> list[str]:
-        """Return the parts of a text that become the `oov_token`, each once, in the order of the text.
-
-        Args:
-            text: As for `encode`.
-
-        Raises:
-            TokenizerError: As for `encode`.
-        """
+        """Return the parts of a text that become the `oov_token`, each once, in the order of the text."""
         check_text(text)
         return []
 
     def decode(self, ids: np.ndarray | list[int]) -> str:
-        """Convert ids to a text, special tokens included as their names.
-
-        Args:
-            ids: Integers `[N]` or a scalar: a tensor, an array or a list.
+        """Convert ids, integers `[N]` or a scalar, to a text, special tokens included as their names.
 
         Raises:
             TokenizerError: An id has no token, or the ids are not integers along one axis.
@@ -158,14 +138,7 @@ class Tokenizer:
 
     @classmethod
     def from_config(cls, config: dict) -> Self:
-        """Create a tokenizer from the result of `get_config`.
-
-        Args:
-            config: Exactly `registry_name`, that of this class, and the `config_fields`.
-
-        Raises:
-            TokenizerError: The config has other keys or invalid values.
-        """
+        """Create a tokenizer from the result of `get_config`; a TokenizerError names what is wrong with it."""
         keys = ["registry_name", *cls.config_fields]
         if not isinstance(config, dict) or set(config) != set(keys) or config["registry_name"] != cls.registry_name:
             raise TokenizerError(
@@ -175,27 +148,12 @@ class Tokenizer:
         return cls(**{name: config[name] for name in cls.config_fields})
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tokenizer to a JSON file, atomically.
-
-        Args:
-            path: Path of the file.
-
-        Raises:
-            OSError: The file cannot be written; an existing file is unchanged.
-        """
-        write_tokenizer(path, self.get_config())
+        """Write the tokenizer to a JSON file, atomically."""
+        write_text(path, json.dumps({"schema": SCHEMA, **self.get_config()}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a tokenizer of this class from the file that `save` wrote.
-
-        Args:
-            path: Path of the file.
-
-        Raises:
-            TokenizerError: The file cannot be read, was written by an older version of keras_seq, or does not contain
-                a tokenizer of this class.
-        """
+        """Read a tokenizer of this class from the file that `save` wrote, or raise a TokenizerError."""
         return read_tokenizer(path, cls.from_config)
 
     def __reduce__(self):
@@ -222,9 +180,8 @@ def check_ids(ids: np.ndarray | list[int], size: int, noun: str, hint: str = "")
     if array.ndim > 1 or (array.size and array.dtype.kind not in "iu"):
         raise TokenizerError(f"ids must be integers along one axis{hint}, not {short_repr(ids)}.")
     for position in np.flatnonzero((array < 0) | (array >= size))[:1]:
-        raise TokenizerError(
-            f"The id {array[position]} at position {position} has no {noun}; expected ids from 0 to {size - 1}."
-        )
+        where = f"{array[position]} at position {position}"
+        raise TokenizerError(f"The id {where} has no {noun}; expected ids from 0 to {size - 1}.")
     return array
 
 
@@ -236,26 +193,14 @@ def check_training_texts(texts: Sequence[str]) -> None:
         raise TokenizerError("text=''; expected at least one character to train a tokenizer on.")
 
 
-# Write and read the JSON file of a tokenizer.
-#
-# {"schema": 2, "registry_name": "words", "vocabulary": ["[UNK]", " ", "the", ...]}              in ASCII
-
-
-SCHEMA = 2  # version of the file format
-MAX_TOKENIZER_BYTES = 1 << 26  # enough for a million tokens
-
-
-def write_tokenizer(path: str | os.PathLike[str], config: dict) -> None:
-    """Write the config of a tokenizer as JSON, atomically."""
-    write_text(path, json.dumps({"schema": SCHEMA, **config}))
-
-
 def read_tokenizer(path: str | os.PathLike[str], from_config: Callable[[dict], object]) -> object:
     """Create a tokenizer from the JSON in a file."""
     if not isinstance(path, str | os.PathLike):
         raise TokenizerError(f"path={path!r}; expected the path of a tokenizer file.")
     try:
-        config = json.loads(_read(Path(path)))
+        if (size := check_regular(path).st_size) > MAX_TOKENIZER_BYTES:
+            raise OSError(errno.EFBIG, f"it has {size} bytes; expected at most {MAX_TOKENIZER_BYTES}")
+        config = json.loads(Path(path).read_bytes())
     except OSError as error:
         raise TokenizerError(f"The tokenizer file {str(path)!r} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:
@@ -272,12 +217,3 @@ def read_tokenizer(path: str | os.PathLike[str], from_config: Callable[[dict], o
         return from_config(config)
     except ValueError as error:  # a TokenizerError, or of another argument
         raise TokenizerError(f"The tokenizer file {str(path)!r} is invalid: {error}") from None
-
-
-def _read(path: Path) -> bytes:
-    """Read a regular file of limited size; pipes and devices may never end."""
-    size = check_regular(path).st_size
-    if size > MAX_TOKENIZER_BYTES:
-        raise OSError(errno.EFBIG, f"it has {size} bytes; expected at most {MAX_TOKENIZER_BYTES}")
-    with path.open("rb") as file:
-        return file.read(MAX_TOKENIZER_BYTES + 1)

@@ -1,8 +1,11 @@
-"""Convert characters in TensorFlow graphs (`tf.data`, `tf.function`, SavedModel), by a lookup table in each direction.
+"""Convert characters to ids and back by a table in each direction, in NumPy and in TensorFlow graphs.
 
-    encode:  text --UTF-8--> code points --table--> ids                decode:  ids --table--> characters --join--> text
+    encode:  text -> code points --table--> ids          id = index in the sorted characters
+    decode:  ids --table--> code points -> text
 
-`CharacterTokenizer` does the same in NumPy for a `str`; it creates these tables when they are first needed.
+A character is a Unicode code point, so a flag or an accented letter may be several. Nothing is normalized, and the
+round trip is exact. NumPy encodes a whole text once; batches are then slices of its ids (`data/windows.py`). TensorFlow
+does the same in `tf.data`, `tf.function` and SavedModels, by lookup tables that are created when they are first needed.
 """
 
 import pathlib
@@ -11,7 +14,6 @@ from typing import Self
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_seq import checks
 from keras_seq.checks import short_repr
@@ -19,76 +21,9 @@ from keras_seq.layers.introspection import check_tokenizer
 from keras_seq.tokenizers.base import OOV_TOKEN, Tokenizer, check_ids
 from keras_seq.tokenizers.text import TokenizerError, check_characters, raise_text_error
 
-
-class CharacterTables:
-    """The tables of a `CharacterTokenizer` and what uses them."""
-
-    def __init__(self, characters: str, outputs: str):
-        self.allowed, self.num_ids = None if len(outputs) > len(characters) else characters, len(outputs)
-        first = len(outputs) - len(characters)
-        with tf.init_scope():
-            code_points = tf.constant([*map(ord, characters)], tf.int32)
-            ids = tf.range(first, len(outputs), dtype=tf.int32)
-            initializer = tf.lookup.KeyValueTensorInitializer(code_points, ids)
-            id_of = tf.lookup.StaticHashTable(initializer, default_value=first - 1)  # 0 is [UNK], -1 is an error
-            ids, texts = tf.range(len(outputs), dtype=tf.int64), tf.constant([*outputs])
-            initializer = tf.lookup.KeyValueTensorInitializer(ids, texts)
-            self.tables = id_of, tf.lookup.StaticHashTable(initializer, default_value="")
-
-    def encode(self, text) -> tf.Tensor | tf.RaggedTensor:
-        """Convert strings to ids; see `CharacterTokenizer.encode`."""
-        try:
-            text = tf.convert_to_tensor(text, tf.string)
-        except (TypeError, ValueError):
-            raise TokenizerError(
-                f"text must be a str or a tf.string tensor of UTF-8, not {short_repr(text)}."
-            ) from None
-        if text.shape.rank is not None and text.shape.rank > 1:
-            raise TokenizerError(f"text must be one string or [B] of them, not of shape {tuple(text.shape)}.")
-        try:
-            return self._lookup_ids(text)
-        except tf.errors.InvalidArgumentError:  # eager; a graph raises when it runs, with the message of the assertion
-            for row, string in enumerate(tf.reshape(text, [-1]).numpy()):
-                raise_text_error(string, self.allowed, where=f" of string {row}" if text.shape.rank else "")
-            raise
-
-    def _lookup_ids(self, text):
-        code_points = tf.strings.unicode_decode(text, "UTF-8", errors="strict")
-        ids = self.tables[0].lookup(code_points)
-        if self.allowed is not None:
-            flat_points, flat_ids = (getattr(x, "flat_values", x) for x in (code_points, ids))
-            first = tf.where(flat_ids < 0)[:1]  # [0 or 1, 1]
-            character = tf.strings.unicode_encode(tf.gather_nd(flat_points, first)[:, None], "UTF-8")
-            message = ["The vocabulary lacks the character", character, "at position", first]
-            remedy = f"and the tokenizer was created without oov_token={OOV_TOKEN!r}."
-            tf.debugging.Assert(tf.equal(tf.size(first), 0), [*message, remedy])
-        return ids
-
-    def decode(self, ids) -> tf.Tensor:
-        """Convert ids to strings; see `CharacterTokenizer.decode_tensor`."""
-        ids = ids if isinstance(ids, tf.RaggedTensor) else tf.convert_to_tensor(ids)
-        if not ids.dtype.is_integer:
-            raise TokenizerError(f"ids must be integers, not {ids.dtype.name}.")
-        ids = tf.cast(ids, tf.int64)
-        flat = getattr(ids, "flat_values", ids)
-        wrong = tf.boolean_mask(flat, (flat < 0) | (flat >= self.num_ids))
-        message = ["These ids have no character:", wrong, f"They run from 0 to {self.num_ids - 1}."]
-        tf.debugging.Assert(tf.equal(tf.size(wrong), 0), message)
-        return tf.strings.reduce_join(self.tables[1].lookup(ids), axis=-1)
-
-
-# Convert characters to ids and back by a table in each direction.
-#
-#     encode:  text -> code points --table--> ids          id = index in the sorted characters
-#     decode:  ids --table--> code points -> text
-#
-# A character is a Unicode code point, so a flag or an accented letter may be several. Nothing is normalized, and the
-# round trip is exact. A whole text is encoded once, in NumPy; batches are then slices of its ids (`data/windows.py`).
-# TensorFlow's tables for graphs are in `character_tables.py`.
-
-
 CHUNK_IDS = 1 << 14  # ids processed at a time: temporary arrays this small need no new pages of memory
 REPLACEMENT_CHARACTER = "\ufffd"
+ASSET = "tokenizer.json"
 
 
 class CharacterTokenizer(Tokenizer):
@@ -135,9 +70,7 @@ class CharacterTokenizer(Tokenizer):
 
     @cached_property
     def _graph_tables(self):
-        pass
-
-        return CharacterTables(self._characters, self._outputs)
+        return _GraphTables(self._characters, self._outputs)
 
     @classmethod
     def from_text(cls, text: str, oov_token: str | None = None) -> Self:
@@ -146,9 +79,6 @@ class CharacterTokenizer(Tokenizer):
         Args:
             text: At least one character.
             oov_token: As for the class: None, or `"[UNK]"`.
-
-        Raises:
-            TokenizerError: The text is empty, not a `str` or contains a surrogate, or `oov_token` is another value.
         """
         if not isinstance(text, str) or not text:
             raise TokenizerError(f"text={short_repr(text)}; expected a str of at least one character.")
@@ -212,16 +142,7 @@ class CharacterTokenizer(Tokenizer):
         return self.encode(text), np.stack([starts, starts + 1], axis=1)
 
     def decode(self, ids: np.ndarray | list[int]) -> str:
-        """Convert ids to a text.
-
-        Args:
-            ids: Integers `[N]` or a scalar: a tensor, an array or a list. For a batch, see `decode_tensor`.
-
-        Returns:
-            N characters; U+FFFD for each `[UNK]`.
-
-        Raises:
-            TokenizerError: An id has no character, or the ids are not integers along one axis.
+        """Convert ids, integers `[N]` or a scalar, to N characters; U+FFFD for each `[UNK]`.
 
         >>> CharacterTokenizer.from_text("hello").decode([1, 0, 2, 2, 3])
         'hello'
@@ -232,17 +153,7 @@ class CharacterTokenizer(Tokenizer):
         return "".join(code_points[chunk].tobytes().decode("utf-32-le") for chunk in chunks)
 
     def decode_tensor(self, ids):
-        """Convert ids to texts by TensorFlow, in a graph or eagerly.
-
-        Args:
-            ids: Integers `[..., N]`, dense or ragged.
-
-        Returns:
-            UTF-8 strings `[...]`: the last axis is joined.
-
-        Raises:
-            TokenizerError: The ids are not integers.
-            tf.errors.InvalidArgumentError: An id has no character.
+        """Convert ids, integers `[..., N]`, dense or ragged, to UTF-8 strings `[...]` by TensorFlow, also in a graph.
 
         >>> CharacterTokenizer.from_text("ab").decode_tensor([[0, 1], [1, 1]]).numpy().tolist()
         [b'ab', b'bb']
@@ -254,18 +165,69 @@ def _code_points(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le"), "<u4")
 
 
-# Wrap a character tokenizer as a Keras layer, so that a model that takes text is one `.keras` file.
+class _GraphTables:
+    """The tables of a `CharacterTokenizer` in TensorFlow, and what uses them."""
 
+    def __init__(self, characters, outputs):
+        import tensorflow as tf
 
-ASSET = "tokenizer.json"
+        self.allowed, self.num_ids = None if len(outputs) > len(characters) else characters, len(outputs)
+        first = len(outputs) - len(characters)
+        with tf.init_scope():
+            code_points = tf.constant([*map(ord, characters)], tf.int32)
+            ids = tf.range(first, len(outputs), dtype=tf.int32)
+            initializer = tf.lookup.KeyValueTensorInitializer(code_points, ids)
+            id_of = tf.lookup.StaticHashTable(initializer, default_value=first - 1)  # 0 is [UNK], -1 is an error
+            ids, texts = tf.range(len(outputs), dtype=tf.int64), tf.constant([*outputs])
+            initializer = tf.lookup.KeyValueTensorInitializer(ids, texts)
+            self.tables = id_of, tf.lookup.StaticHashTable(initializer, default_value="")
+
+    def encode(self, text):
+        import tensorflow as tf
+
+        try:
+            text = tf.convert_to_tensor(text, tf.string)
+        except (TypeError, ValueError):
+            raise TokenizerError(f"text must be a str or a tf.string tensor, not {short_repr(text)}.") from None
+        if text.shape.rank is not None and text.shape.rank > 1:
+            raise TokenizerError(f"text must be one string or [B] of them, not of shape {tuple(text.shape)}.")
+        try:
+            code_points = tf.strings.unicode_decode(text, "UTF-8", errors="strict")  # [N], ragged [B, None]
+            ids = self.tables[0].lookup(code_points)
+            if self.allowed is not None:
+                flat_points, flat_ids = (getattr(x, "flat_values", x) for x in (code_points, ids))
+                first = tf.where(flat_ids < 0)[:1]  # [0 or 1, 1]
+                character = tf.strings.unicode_encode(tf.gather_nd(flat_points, first)[:, None], "UTF-8")
+                message = ["The vocabulary lacks the character", character, "at position", first]
+                remedy = f"and the tokenizer was created without oov_token={OOV_TOKEN!r}."
+                tf.debugging.Assert(tf.equal(tf.size(first), 0), [*message, remedy])
+            return ids
+        except tf.errors.InvalidArgumentError:  # eager; a graph raises when it runs, with the message of the assertion
+            for row, string in enumerate(tf.reshape(text, [-1]).numpy()):
+                raise_text_error(string, self.allowed, where=f" of string {row}" if text.shape.rank else "")
+            raise
+
+    def decode(self, ids):
+        import tensorflow as tf
+
+        ids = ids if isinstance(ids, tf.RaggedTensor) else tf.convert_to_tensor(ids)
+        if not ids.dtype.is_integer:
+            raise TokenizerError(f"ids must be integers, not {ids.dtype.name}.")
+        ids = tf.cast(ids, tf.int64)
+        flat = getattr(ids, "flat_values", ids)
+        wrong = tf.boolean_mask(flat, (flat < 0) | (flat >= self.num_ids))
+        message = ["These ids have no character:", wrong, f"They run from 0 to {self.num_ids - 1}."]
+        tf.debugging.Assert(tf.equal(tf.size(wrong), 0), message)
+        return tf.strings.reduce_join(self.tables[1].lookup(ids), axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class TextToIds(keras.layers.Layer):
     """Convert strings `[B]` to ids `[B, T]`, where T is the longest length and shorter rows end with zeros.
 
-    The tokenizer is saved as an asset of the model. There is no padding mask: use the layer in causal models, whose
-    outputs do not depend on later positions. It runs on the TensorFlow backend only.
+    The tokenizer is saved as an asset, so a model that takes text is one `.keras` file. There is no padding
+    mask: use the layer in causal models, whose outputs do not depend on later positions. It runs on the TensorFlow
+    backend only.
 
     >>> TextToIds(CharacterTokenizer("abc"))(keras.ops.convert_to_tensor(["ca", "b"])).numpy().tolist()
     [[2, 0], [1, 0]]

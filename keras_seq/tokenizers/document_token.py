@@ -15,10 +15,7 @@ def document_token(tokenizer: Tokenizer) -> int:
     """Return the id of the token that begins a document.
 
     Args:
-        tokenizer: A tokenizer of a class in `TOKENIZERS`.
-
-    Raises:
-        TokenizerError: It has no such token.
+        tokenizer: A tokenizer of a class in `TOKENIZERS`; a TokenizerError says if it has no such token.
     """
     if isinstance(tokenizer, SubwordTokenizer):
         return SPECIAL_TOKENS["[SEP]"]

@@ -51,15 +51,13 @@ class PretrainedTokenizer(Tokenizer):
         special_tokens: dict[str, str] | None = None,
     ):
         with _panics(f"pipeline={short_repr(pipeline)}; expected a tokenizer.json"):
-            self._pipeline = tokenizers.Tokenizer.from_str(pipeline)
-        self._pipeline.no_padding()
-        self._pipeline.no_truncation()
+            self._pipeline = _whole_texts(pipeline)
         token_of = {id: token for token, id in self._pipeline.get_vocab(with_added_tokens=True).items()}
         for entry in json.loads(pipeline).get("added_tokens") or ():
             if token_of.get(entry["id"]) != entry["content"]:  # the library gives it the next free id
+                name, id = entry["content"], entry["id"]
                 raise TokenizerError(
-                    f"The tokenizer's added token {entry['content']!r:.80} has id {entry['id']}; expected that of the "
-                    "vocabulary, or the one after the last."
+                    f"The added token {name!r:.80} has id {id}; expected its own, or the next free one."
                 )
         num_ids = max(token_of, default=-1) + 1
         if num_ids > MAX_IDS:
@@ -67,9 +65,7 @@ class PretrainedTokenizer(Tokenizer):
         if vocabulary_size is None:
             vocabulary_size = num_ids
         if checks.integer("vocabulary_size", vocabulary_size, 1, MAX_IDS) < num_ids:
-            raise TokenizerError(
-                f"The tokenizer has {num_ids} ids; expected at most vocabulary_size={vocabulary_size}."
-            )
+            raise TokenizerError(f"{vocabulary_size=}; expected at least {num_ids}, the ids of the tokenizer.")
         # not checked as other vocabularies are: foreign ones may have gaps
         self.token_names = tuple(map(token_of.get, range(vocabulary_size)))  # None in a gap
         self._vocabulary = tuple(name or f"<unused {id}>" for id, name in enumerate(self.token_names))
@@ -77,12 +73,10 @@ class PretrainedTokenizer(Tokenizer):
         self.add_special_tokens = checks.boolean("add_special_tokens", add_special_tokens)
         if chat_template is not None and not isinstance(chat_template, str):
             raise TokenizerError(f"chat_template={short_repr(chat_template)}; expected a text or None.")
-        special_tokens = {} if special_tokens is None else special_tokens
-        if not isinstance(special_tokens, dict) or not all(
-            isinstance(x, str) for x in (*special_tokens, *special_tokens.values())
-        ):
-            raise TokenizerError(f"special_tokens={short_repr(special_tokens)}; expected texts by name.")
-        self.chat_template, self.special_tokens = chat_template, dict(special_tokens)
+        names = {} if special_tokens is None else special_tokens
+        if not isinstance(names, dict) or not all(isinstance(x, str) for x in (*names, *names.values())):
+            raise TokenizerError(f"special_tokens={short_repr(names)}; expected texts by name.")
+        self.chat_template, self.special_tokens = chat_template, dict(names)
 
     @property
     def pipeline(self) -> str:
@@ -117,10 +111,8 @@ class PretrainedTokenizer(Tokenizer):
                 raise TokenizerError(f"{name}={short_repr(batch)}; expected a list of texts, as many in both.")
             for text in batch or ():
                 check_text(text)
-        pipeline = tokenizers.Tokenizer.from_str(self._text)
-        if sequence_length is None:
-            pipeline.no_truncation()
-        else:
+        pipeline = _whole_texts(self._text)
+        if sequence_length is not None:
             pipeline.enable_truncation(checks.positive_integer("sequence_length", sequence_length))
         pipeline.enable_padding(length=sequence_length, pad_id=0, pad_token=self._vocabulary[0])
         inputs = list(texts) if text_pairs is None else list(zip(texts, text_pairs, strict=True))
@@ -161,7 +153,7 @@ class PretrainedTokenizer(Tokenizer):
 
     @cached_property
     def _untrimmed(self):
-        """The pipeline with offsets that have the white space of a token, which some files leave out."""
+        """The pipeline whose offsets include the white space of a token; some files leave it out."""
         parts, trims = [pipeline := json.loads(self._text)], False
         for part in parts:  # which grows
             inner = part.values() if isinstance(part, dict) else part
@@ -170,10 +162,7 @@ class PretrainedTokenizer(Tokenizer):
                 part["trim_offsets"], trims = False, True
         if not trims:
             return self._pipeline
-        untrimmed = tokenizers.Tokenizer.from_str(json.dumps(pipeline))
-        untrimmed.no_padding()
-        untrimmed.no_truncation()
-        return untrimmed
+        return _whole_texts(json.dumps(pipeline))
 
     def _encode(self, text: str) -> list[int]:
         with _panics(f"The text {short_repr(text)} cannot be encoded"):
@@ -194,9 +183,17 @@ class PretrainedTokenizer(Tokenizer):
             return self._pipeline.decode(ids, skip_special_tokens=False)
 
 
+def _whole_texts(pipeline):
+    """Return the pipeline of a tokenizer.json, which neither pads nor cuts texts."""
+    pipeline = tokenizers.Tokenizer.from_str(pipeline)
+    pipeline.no_padding()
+    pipeline.no_truncation()
+    return pipeline
+
+
 @contextlib.contextmanager
 def _panics(what):
-    """Raise a TokenizerError for whatever the library raises, a PanicException too, which is no Exception."""
+    """Turn what the library raises into a TokenizerError, its PanicException (no subclass of Exception) too."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
@@ -205,16 +202,13 @@ def _panics(what):
         raise TokenizerError(f"{what}: {str(error).rstrip('.')}.") from None
 
 
-# Give the bytes that each token adds to a text, for what works on text and has to choose tokens.
-
-
 OTHER_STEPS = [  # of a decoder, after the one that makes spaces; after Fuse, Strip concerns the ends of the text only
     [*bytes_first, *ends] for bytes_first in ([], ["ByteFallback"]) for ends in ([], ["Fuse"], ["Fuse", "Strip"])
 ]
 
 
 def token_bytes(tokenizer: Tokenizer) -> list[bytes | None]:
-    r"""Return the UTF-8 bytes of each token, which it adds to the text before it.
+    r"""Return the UTF-8 bytes that each token adds to a text; None for special tokens.
 
     >>> from keras_seq.tokenizers import CharacterTokenizer
     >>> token_bytes(CharacterTokenizer("aé"))
@@ -227,9 +221,7 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes | None]:
         return [None if token == special else token.encode() for token in tokenizer.vocabulary]
     if isinstance(tokenizer, PretrainedTokenizer):
         return _pretrained(tokenizer)
-    raise TokenizerError(
-        f"{type(tokenizer).__name__} does not keep white space; expected one of characters, words or byte pairs."
-    )
+    raise TokenizerError(f"{type(tokenizer).__name__} does not keep white space; expected characters, words or bytes.")
 
 
 def _pretrained(tokenizer):

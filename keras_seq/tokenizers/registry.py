@@ -27,8 +27,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         path: Path of the file.
 
     Raises:
-        TokenizerError: The file cannot be read, was written by an older version of keras_seq, or does not contain a
-            tokenizer.
+        TokenizerError: The file cannot be read, or an older version of keras_seq or another program wrote it.
 
     >>> WordTokenizer.from_text("a b").save("tokenizer.json")
     >>> load_tokenizer("tokenizer.json")

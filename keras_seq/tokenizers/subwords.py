@@ -1,10 +1,11 @@
-"""Pack texts, or pairs of texts, into rows with special tokens, as in BERT (Devlin et al., 2018, figure 2).
+"""Convert subwords to ids and back: WordPiece and byte-pair encoding, trained and run by the `tokenizers` library.
 
-    token_ids     [CLS] a a a [SEP] b b [SEP] [PAD] [PAD]            [CLS] a a a [SEP]       without a second text
-    segment_ids     0   0 0 0   0   1 1   1     0     0                0   0 0 0   0
-    padding_mask    1   1 1 1   1   1 1   1     0     0                1   1 1 1   1
+    WordPiece   "unaffable"  ->  un ##aff ##able      Schuster and Nakajima (2012); BERT, Devlin et al. (2018)
+    BytePair    " naïve"     ->  Ġna Ã ¯ ve           Sennrich et al. (2016); bytes: GPT-2, Radford et al. (2019)
 
-Texts that are too long lose ids from their end, one at a time, always from the text that is then longer.
+Both merge tokens that are often adjacent. WordPiece drops whitespace and control characters, and encodes a word with an
+unknown character as `[UNK]`. Byte-pair encoding starts from the 256 bytes, each written as one printable character (`Ġ`
+is the space), so it encodes every text and decodes it exactly. Neither treats "[CLS]" in a text as a special token.
 """
 
 import json
@@ -22,6 +23,8 @@ from keras_seq.tokenizers.text import TokenizerError, check_text
 
 SPECIAL_TOKENS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 """Special tokens of subword tokenizers, and their ids."""
+PREFIX = "##"
+ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
 def truncated_lengths(first: int, second: int, max_length: int) -> tuple[int, int]:
@@ -37,7 +40,13 @@ def truncated_lengths(first: int, second: int, max_length: int) -> tuple[int, in
 def pack_segments(
     firsts: list[list[int]], seconds: list[list[int]] | None, sequence_length: int | None
 ) -> dict[str, np.ndarray]:
-    """Pack texts, or pairs of texts, into rows with special tokens and padding.
+    """Pack texts, or pairs of texts, into rows with special tokens and padding, as in BERT (figure 2 of the paper).
+
+        token_ids     [CLS] a a a [SEP] b b [SEP] [PAD] [PAD]            [CLS] a a a [SEP]       without a second text
+        segment_ids     0   0 0 0   0   1 1   1     0     0                0   0 0 0   0
+        padding_mask    1   1 1 1   1   1 1   1     0     0                1   1 1 1   1
+
+    Texts that are too long lose ids from their end, one at a time, always from the text that is then longer.
 
     >>> pack_segments([[7, 8], [9]], [[5], [6]], sequence_length=7)["token_ids"].tolist()
     [[2, 7, 8, 3, 5, 3, 0], [2, 9, 3, 6, 3, 0, 0]]
@@ -47,9 +56,7 @@ def pack_segments(
         reason = f"for the {num_special} special tokens of a row"
         checks.integer("sequence_length", sequence_length, min_value=num_special, reason=reason)
         if sequence_length * len(firsts) >= checks.MAX_BATCH_IDS:
-            raise TokenizerError(
-                f"sequence_length={sequence_length} for {len(firsts)} rows; expected fewer than 2**31 ids in a batch."
-            )
+            raise TokenizerError(f"sequence_length={sequence_length} for {len(firsts)} rows; expected < 2**31 ids.")
     rows, second_starts = [], []
     for number, first in enumerate(firsts):
         second = [] if seconds is None else seconds[number]
@@ -66,24 +73,6 @@ def pack_segments(
     token_ids[padding_mask] = np.concatenate(rows)
     segment_ids = (padding_mask & (positions >= np.array(second_starts)[:, None])).astype(np.int32)
     return {"token_ids": token_ids, "segment_ids": segment_ids, "padding_mask": padding_mask}
-
-
-# Convert subwords to ids and back: WordPiece and byte-pair encoding, trained and run by the `tokenizers` library.
-#
-#     WordPiece   "unaffable"  ->  un ##aff ##able      Schuster and Nakajima (2012); BERT, Devlin et al. (2018)
-#     BytePair    " naïve"     ->  Ġna Ã ¯ ve           Sennrich et al. (2016); bytes: GPT-2, Radford et al. (2019)
-#
-# Both merge tokens that are often adjacent. WordPiece drops whitespace and control characters, and encodes a word
-# with an
-# unknown character as `[UNK]`. Byte-pair encoding starts from the 256 bytes, each written as one printable character
-# (`Ġ`
-# is the space), so it encodes every text and decodes it exactly. Neither treats "[CLS]" and the like in a text as
-# special
-# tokens.
-
-
-PREFIX = "##"
-ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
 class SubwordTokenizer(Tokenizer):
@@ -195,7 +184,7 @@ class WordPieceTokenizer(SubwordTokenizer):
     def from_texts(
         cls, texts: Sequence[str], vocabulary_size: int = 8192, min_count: int = 2, lowercase: bool = False
     ) -> Self:
-        """Train a tokenizer on several texts, such as documents, which no token goes over; see `from_text`."""
+        """Train a tokenizer on several texts, such as documents; no token spans two of them. See `from_text`."""
         check_training_texts(texts)
         num_characters = sum(map(len, texts))
         checks.integer("min_count", min_count, min_value=1)
@@ -250,9 +239,7 @@ class BytePairTokenizer(SubwordTokenizer):
         for merge in merges:
             is_pair = isinstance(merge, list) and len(merge) == 2 and all(isinstance(part, str) for part in merge)
             if not is_pair or not token_to_id.keys() >= {*merge} or SPECIAL_TOKENS.keys() & {*merge, "".join(merge)}:
-                raise TokenizerError(
-                    f"A merge must be a list of two tokens, bytes or made by earlier merges, not {short_repr(merge)}."
-                )
+                raise TokenizerError(f"A merge must be two bytes or earlier merges, not {short_repr(merge)}.")
             if tuple(merge) in merged:
                 raise TokenizerError(f"A merge must be in the list once, but {merge} is there again.")
             merged.add(tuple(merge))
@@ -285,7 +272,7 @@ class BytePairTokenizer(SubwordTokenizer):
 
     @classmethod
     def from_texts(cls, texts: Sequence[str], vocabulary_size: int = 8192, min_count: int = 2) -> Self:
-        """Train a tokenizer on several texts, such as documents, which no token goes over; see `from_text`."""
+        """Train a tokenizer on several texts, such as documents; no token spans two of them. See `from_text`."""
         check_training_texts(texts)
         checks.integer("min_count", min_count, min_value=1)
         min_size = len(SPECIAL_TOKENS) + len(ALPHABET)

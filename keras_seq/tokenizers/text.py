@@ -1,8 +1,13 @@
-"""Check characters and texts, and describe invalid ones in error messages; no tensors here.
+"""Check texts, find the characters that each token stands for, and make white space visible.
 
-A character is a Unicode code point from U+0000 to U+10FFFF except the surrogates U+D800 to U+DFFF. Surrogates are
-halves of UTF-16 pairs: a Python `str` can contain a single one (JSON and `errors="surrogateescape"` produce them),
-UTF-8 cannot.
+    text     "  Été"       ids      [BOS]    Ġ       ĠÃ      ī        t     Ã     ©
+                           offsets  (0, 0)  (0, 1)  (1, 3)  (2, 3)  (3, 4) (4, 5) (4, 5)
+                           pieces     ""     " "     " É"     ""     "t"    "é"    ""
+
+A character is a Unicode code point except the surrogates U+D800 to U+DFFF, halves of UTF-16 pairs: a Python `str` can
+contain a single one (JSON and `errors="surrogateescape"` produce them), UTF-8 cannot. A token that a tokenizer adds
+stands for no character. Of tokens that are parts of one character, the first one has it. What a tokenizer drops, such
+as white space, belongs to the token that follows it, or at the end of a text to the last one.
 """
 
 import itertools
@@ -11,6 +16,10 @@ import unicodedata
 import numpy as np
 
 from keras_seq.checks import short_repr
+
+DOCUMENT_CHARACTER = "\x1e"  # that begins a document
+LOOKAHEAD = 256  # characters in which an unknown tokenizer's token is sought
+WHITESPACE_SYMBOLS = {" ": "·", "\n": "⏎", "\t": "⇥"}
 
 
 class TokenizerError(ValueError):
@@ -27,10 +36,7 @@ def check_characters(characters: str) -> None:
         raise TokenizerError(f"characters={short_repr(characters)}; expected a string of at least one character.")
     for first, second in itertools.pairwise(characters):
         if first >= second:
-            raise TokenizerError(
-                f"characters must be distinct and ascending, but {_code_point(second)} follows {_code_point(first)}; "
-                "CharacterTokenizer.from_text sorts them."
-            )
+            raise TokenizerError(f"{_code_point(second)} follows {_code_point(first)}; expected ascending characters.")
     for character in filter(_is_surrogate, characters):
         raise TokenizerError(f"{_code_point(character)} is half a surrogate pair, not a character: repair the text.")
 
@@ -54,16 +60,12 @@ def raise_text_error(text: str | bytes, allowed: str | None, start: int = 0, whe
             raise TokenizerError(f"The text is not UTF-8: see the byte at offset {error.start}{where}.") from None
     allowed = None if allowed is None else set(allowed)
     for position, character in enumerate(text, start):
+        name, place = _code_point(character), f"at position {position}{where}"
         if _is_surrogate(character):
-            raise TokenizerError(
-                f"The text has {_code_point(character)}, half a surrogate pair, at position {position}{where}: "
-                "repair the text."
-            )
+            raise TokenizerError(f"The text has {name}, half a surrogate pair, {place}: repair the text.")
         if allowed is not None and character not in allowed:
-            raise UnknownCharacterError(
-                f"The vocabulary lacks the character {_code_point(character)} at position {position}{where}: create it "
-                "from a text that contains the character, or with oov_token='[UNK]'."
-            )
+            remedy = "train on a text that contains it, or with oov_token='[UNK]'"
+            raise UnknownCharacterError(f"The vocabulary lacks the character {name} {place}: {remedy}.")
 
 
 def _is_surrogate(character: str) -> bool:
@@ -72,21 +74,6 @@ def _is_surrogate(character: str) -> bool:
 
 def _code_point(character: str) -> str:
     return f"{character!r} (U+{ord(character):04X})"
-
-
-# Say which characters of a text each token stands for, as losses per character need it.
-#
-#     text     "  Été"       ids      [BOS]    Ġ       ĠÃ      ī        t     Ã     ©
-#                            offsets  (0, 0)  (0, 1)  (1, 3)  (2, 3)  (3, 4) (4, 5) (4, 5)
-#                            pieces     ""     " "     " É"     ""     "t"    "é"    ""
-#
-# A token that a tokenizer adds stands for none. Of tokens that are parts of one character, the first one has it. What
-# a
-# tokenizer drops, such as white space, belongs to the token that follows it, or at the end of a text to the last one.
-
-
-DOCUMENT_CHARACTER = "\x1e"  # that begins a document
-LOOKAHEAD = 256  # characters in which an unknown tokenizer's token is sought
 
 
 def piece_ends(text: str, offsets: np.ndarray) -> np.ndarray:
@@ -125,12 +112,6 @@ def first_token_characters(tokenizer, text: str) -> int:
         if end < len(part):  # else the token may be longer than the part
             break
     return end
-
-
-# Make whitespace and control characters visible:  ·  a space,  ⏎  a line break,  ⇥  a tab,  ⟨U+0007⟩  others.
-
-
-WHITESPACE_SYMBOLS = {" ": "·", "\n": "⏎", "\t": "⇥"}
 
 
 def show_whitespace(text: str) -> str:

@@ -3,8 +3,8 @@ r"""Convert words to ids and back: a text is split at its word boundaries, witho
     "It's -- it is."  ->  It ' s  --  it   is .             re.split(r"\b", text), without the empty strings
 
 Runs of word characters (letters, digits and `_` of any script) alternate with runs of other characters, including
-spaces, so the concatenated tokens are the text. Tokens that are not in the vocabulary become `[UNK]`, which a text
-cannot contain as a token, because its brackets are split off.
+spaces, so the concatenated tokens are the text. Tokens that are not in the vocabulary become `[UNK]`. No text contains
+that token, because its brackets are split off.
 """
 
 import re
@@ -20,10 +20,7 @@ from keras_seq.tokenizers.text import TokenizerError, check_text
 
 
 def split_words(text: str) -> list[str]:
-    r"""Split a text at its word boundaries; the concatenated tokens are the text.
-
-    Raises:
-        TokenizerError: The argument is not a text.
+    """Split a text at its word boundaries; the concatenated tokens are the text.
 
     >>> split_words("Go on, go!")
     ['Go', ' ', 'on', ', ', 'go', '!']
@@ -77,7 +74,7 @@ class WordTokenizer(Tokenizer):
 
     @classmethod
     def from_texts(cls, texts: Sequence[str], vocabulary_size: int | None = None, min_count: int = 1) -> Self:
-        """Create a tokenizer of several texts, such as documents, which no token goes over; see `from_text`."""
+        """Create a tokenizer of several texts, such as documents; no token spans two of them. See `from_text`."""
         check_training_texts(texts)
         checks.integer("min_count", min_count, min_value=1)
         if vocabulary_size is not None:
@@ -88,10 +85,8 @@ class WordTokenizer(Tokenizer):
             (token for token in counts if counts[token] >= min_count), key=lambda token: (-counts[token], token)
         )
         if not frequent:
-            raise TokenizerError(
-                f"min_count={min_count}, but the most frequent token occurs {max(counts.values())} times; expected a "
-                "smaller number."
-            )
+            most = max(counts.values())
+            raise TokenizerError(f"min_count={min_count}; expected at most {most}, the count of the commonest token.")
         return cls([OOV_TOKEN, *frequent][:vocabulary_size])
 
     def unknown_parts(self, text: str) -> list[str]:

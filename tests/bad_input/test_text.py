@@ -1,7 +1,5 @@
 """Texts, tokenizers, batches and generated tasks refuse what they cannot use, in one sentence."""
 
-import datetime
-
 import pytest
 
 from keras_seq.baselines import KneserNeyNGrams, compressed_bits
@@ -32,6 +30,7 @@ IDS = list(range(60))
 CORPUS = Corpus("digits", "0123456789", "")
 VOCABULARY, CHAIN = CharacterTokenizer("abc"), MarkovChain(3, 1)
 NGRAMS, PAIRS = KneserNeyNGrams([0, 1, 2], 2, 3), BytePairTokenizer([])
+SENTENCES = Grammar({"S": {"(": (0.5, ("A",)), "x": (0.5, ("A",))}, "A": {"z": (1.0, ())}}, "S")
 SMALL = {"alphabet_size": 3, "min_length": 1, "max_length": 2, "batch_size": 2}
 
 TABLE = {  # what is called with each of the values, the values, a word of the sentence
@@ -97,6 +96,8 @@ TABLE = {  # what is called with each of the values, the values, a word of the s
         f"Reversal {name}": (lambda v, n=name: Reversal(**{**SMALL, n: v}), WHOLE, name)
         for name in ("alphabet_size", "min_length", "max_length", "batch_size")
     },
+    "Reversal seed": (lambda v: Reversal(**SMALL, seed=v), (-1, 1.5, HUGE), "seed"),
+    "Grammar token_losses": (SENTENCES.token_losses, ([0, 1], [2]), "no rule of '[AS]' begins"),
     "MarkovChain size": (lambda v: MarkovChain(v, 1), (*WHOLE, 2**30), "vocabulary_size|ids"),
     "MarkovChain order": (lambda v: MarkovChain(3, v), (*WHOLE, 2**30), "order"),
     "MarkovChain sharp": (
@@ -169,6 +170,8 @@ def test_other_numbers_of_batches(refused):
         refused(lambda p=reset_prob: StatefulWindows(IDS, 2, 3, reset_prob=p), "reset_prob")
     for stride in (0, -1, 1.5, "x", HUGE):
         refused(lambda stride=stride: ShuffledWindows(IDS, 2, 3, stride=stride), "stride")
+    refused(lambda: ShuffledWindows(IDS, 5, 20), "2 windows with sequence_length=20, stride=20, batch_size=5")
+    refused(lambda: StatefulWindows(IDS, 30, 3), "60 ids; expected 91 for batch_size=30")
 
 
 def test_what_is_larger_than_anything_learned_is_no_room_to_be_made():
@@ -179,8 +182,3 @@ def test_what_is_larger_than_anything_learned_is_no_room_to_be_made():
             kind.from_text("low lower", min_count=2**62).vocabulary_size
             < kind.from_text("low lower", min_count=1).vocabulary_size
         )
-
-
-def test_dates_take_dates():
-    assert dates.draw_pairs([datetime.date(1994, 9, 3)], dates.FORMATS, 1, seed=0)[0].iso == "1994-09-03"
-    assert dates.target_ids(("1994-09-03",))[0].shape == (1, dates.TARGET_LENGTH)

@@ -1,11 +1,14 @@
+import bz2
 import collections
+import lzma
 import math
 import random
 
 import numpy as np
 import pytest
 
-from keras_seq.baselines import KneserNeyNGrams, compressed_bits, compute_baselines
+from keras_seq.baselines import COMPRESSORS, KneserNeyNGrams, compressed_bits, compute_baselines
+from keras_seq.baselines.baselines import bzip2, xz
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +75,41 @@ def test_the_loss_of_stretches_is_of_their_characters_alone():
     by_name = {b.name: b.sample_loss_per_character for b in found}
     assert by_name["3-gram"] == pytest.approx(chosen.mean())
     assert by_name["xz"] is None  # no compressor says what a character costs
+
+
+def noise(length, seed=0):
+    """Text of 6 bits a character that nothing can compress further."""
+    alphabet = [chr(48 + n) for n in range(64)]
+    return "".join(random.Random(seed).choices(alphabet, k=length))
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS)
+def test_noise_costs_what_it_holds(compressor):
+    bits = compressed_bits(compressor, noise(20_000), noise(20_000, seed=1))
+    assert 6 <= bits < 6.4
+
+
+def test_what_was_said_before_is_free_for_xz_however_long_ago():
+    train = noise(300_000)
+    assert compressed_bits("xz", train, train[:20_000]) < 0.1
+    assert compressed_bits("xz", train, noise(20_000, seed=1)) > 6
+
+
+def test_bzip2_forgets_at_the_end_of_a_block():
+    train = noise(895_000)  # the repetition begins in the first block of 900,000 and goes on in the next
+    text = train[:20_000]
+    assert compressed_bits("bzip2", text, text) < 0.7 * compressed_bits("bzip2", train, text)
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS)
+def test_bits_are_per_character_and_not_per_byte(compressor):
+    text = noise(20_000)
+    two_bytes = "".join(chr(ord(c) + 0x400) for c in text)
+    one, two = (compressed_bits(compressor, "", t) for t in (text, two_bytes))
+    assert one <= two < 1.4 * one
+
+
+@pytest.mark.parametrize("data", [b"", b"a", b"to be or not " * 1000])
+def test_what_is_compressed_can_be_had_again(data):
+    assert lzma.decompress(xz(data)) == data
+    assert bz2.decompress(bzip2(data)) == data

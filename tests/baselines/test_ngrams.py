@@ -126,10 +126,3 @@ def test_thousands_of_ids_in_long_contexts_do_not_overflow():
 def test_what_cannot_be_counted_is_refused(ids, order, size, message):
     with pytest.raises(ValueError, match=message):
         KneserNeyNGrams(ids, order, size)
-
-
-def test_ids_outside_of_the_vocabulary_have_no_loss():
-    ngrams = KneserNeyNGrams([0, 1, 2], 2, 3)
-    for ask in (ngrams.token_losses, ngrams.distribution):
-        with pytest.raises(ValueError, match="The id 3 at position 0"):
-            ask([3])

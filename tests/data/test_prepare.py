@@ -332,7 +332,7 @@ def test_inputs_that_cannot_be_read_are_named(tmp_path):
         ("utf16.txt", r"utf16\.txt is UTF-16, not UTF-8"),
         ("utf16.jsonl", r"utf16\.jsonl is UTF-16, not UTF-8"),
         ("bad.jsonl", r"bad\.jsonl has a line \(2 in this part\) that is not JSON"),
-        ("field.jsonl", "without the field 'text': name it with --field"),
+        ("field.jsonl", "without 'text': name it with --field"),
         ("null.jsonl", "1 in this part.* whose 'text' is None, no text: leave it out"),
         ("half.jsonl", "half a surrogate pair"),
         ("cut.txt.gz", r"cut\.txt\.gz cannot be read"),

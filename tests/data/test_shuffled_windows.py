@@ -58,29 +58,3 @@ def test_epochs_and_seeds_have_different_orders_and_leave_out_other_windows():
     ]
     assert len({tuple(row) for of_seed in orders for row in of_seed}) == 9
     assert len({tuple(sorted(row)) for of_seed in orders for row in of_seed}) == 9  # 2 of 50 are left out
-
-
-def test_a_dataset_is_at_over_a_range_and_its_shapes_are_known():
-    windows = ShuffledWindows(np.arange(100), 4, 5, stride=3, seed=1)
-    dataset = windows.dataset(7, 11)
-    assert [tuple(spec.shape) for spec in dataset.element_spec] == [(4, 5), (4, 5)]
-    for step, (x, y) in enumerate(dataset, start=7):
-        np.testing.assert_array_equal(x, windows.batch(step)[0])
-        np.testing.assert_array_equal(y, windows.batch(step)[1])
-    assert step == 10
-
-
-@pytest.mark.parametrize(
-    ("given", "names"),
-    [
-        ({"stride": 0}, "stride="),
-        ({"stride": 1.5}, "stride="),
-        ({"seed": -1}, "seed="),
-        ({"batch_size": 5}, "4 windows of sequence_length=5 at a stride of 5, fewer than batch_size=5"),
-        ({"sequence_length": 21}, "21 ids, fewer than the 22"),
-    ],
-)
-def test_what_makes_no_batches_is_refused_by_name(given, names):
-    arguments = {"ids": np.arange(21), "batch_size": 2, "sequence_length": 5, **given}
-    with pytest.raises(ValueError, match=names):
-        ShuffledWindows(**arguments)

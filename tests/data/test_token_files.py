@@ -185,7 +185,7 @@ def prepared(tmp_path):
     ("match", "change"),
     [
         *((f"{name}=None", {"drop": name}) for name in ("dtype", "vocabulary_size", "document_token", "sha256")),
-        ("dtype='uint64'; expected uint16 or uint32", {"dtype": "uint64"}),
+        ("dtype='uint64'", {"dtype": "uint64"}),
         ("dtype=\\['uint16'\\]", {"dtype": ["uint16"]}),
         ("vocabulary_size='9'", {"vocabulary_size": "9"}),
         ("document_token=-1", {"document_token": -1}),

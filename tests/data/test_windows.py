@@ -1,4 +1,7 @@
+"""Batches of windows: cut at the starts of their step, in any order, thread and block."""
+
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -7,9 +10,20 @@ import tensorflow as tf
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from keras_seq.data import PythonGeneratorWindows, RandomWindows, SequentialWindows, StatefulWindows
+from keras_seq.data import (
+    MixedWindows,
+    PythonGeneratorWindows,
+    RandomWindows,
+    SequentialWindows,
+    ShuffledWindows,
+    StatefulWindows,
+)
+from keras_seq.data import windows as window_batches
+from keras_seq.random_draws import integers, uniform
 
 KINDS = [StatefulWindows, RandomWindows, SequentialWindows, PythonGeneratorWindows]
+
+
 sizes = {"num_ids": st.integers(2, 60), "batch_size": st.integers(1, 6), "sequence_length": st.integers(1, 9)}
 
 
@@ -188,61 +202,6 @@ def test_the_shortest_text(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"ids": np.zeros((4, 4), np.int32)}, "one axis"),
-        ({"ids": np.int32(3)}, "one axis"),
-        ({"ids": np.zeros(40)}, "integers"),
-        ({"ids": tf.zeros([40])}, "float32"),
-        ({"ids": ["a"] * 40}, "integers"),
-        ({"ids": np.ones(40, bool)}, "integers"),
-        ({"ids": np.full(40, 2**31)}, "int32"),
-        ({"ids": tf.constant([], tf.int32)}, "0 ids"),
-        ({"ids": None}, "integers"),
-        ({"batch_size": 0}, "batch_size"),
-        ({"batch_size": -1}, "batch_size"),
-        ({"batch_size": 2.0}, "batch_size"),
-        ({"batch_size": True}, "batch_size"),
-        ({"sequence_length": 0}, "sequence_length"),
-        ({"sequence_length": "3"}, "sequence_length"),
-        ({"sequence_length": None}, "sequence_length"),
-        ({"sequence_length": 40}, "fewer"),
-        ({"sequence_length": 10**30}, "sequence_length"),
-    ],
-)
-def test_bad_arguments(kind, change, expected):
-    with pytest.raises(ValueError, match=expected):
-        kind(**{"ids": np.arange(40, dtype=np.int32), "batch_size": 2, "sequence_length": 3} | change)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "expected"),
-    [
-        (RandomWindows, {"seed": -1}, "seed"),
-        (RandomWindows, {"seed": 0.5}, "seed"),
-        (PythonGeneratorWindows, {"seed": 2**63}, "seed"),
-        (StatefulWindows, {"seed": None}, "seed"),
-        (StatefulWindows, {"reset_prob": -0.1}, "reset_prob"),
-        (StatefulWindows, {"reset_prob": 1.1}, "reset_prob"),
-        (StatefulWindows, {"reset_prob": float("nan")}, "reset_prob"),
-        (StatefulWindows, {"reset_prob": "0.5"}, "reset_prob"),
-        (StatefulWindows, {"batch_size": 14}, "43 ids"),
-    ],
-)
-def test_bad_options(kind, options, expected):
-    with pytest.raises(ValueError, match=expected):
-        kind(**{"ids": np.arange(40), "batch_size": 2, "sequence_length": 3} | options)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("first", "last"), [(-1, 3), (5, 3), (0.0, 3), (0, 3.0), ("0", 3), (0, 2**63), (None, 3)])
-def test_bad_ranges(kind, first, last):
-    with pytest.raises(ValueError, match=r"start_step|stop_step"):
-        kind(np.arange(40), 2, 3).dataset(first, last)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_windows_are_frozen_and_ids_that_fit_are_not_copied(kind, tmp_path):
     np.arange(40, dtype=np.uint16).tofile(tmp_path / "ids")
     ids = np.memmap(tmp_path / "ids", np.uint16, mode="r")
@@ -253,3 +212,64 @@ def test_windows_are_frozen_and_ids_that_fit_are_not_copied(kind, tmp_path):
     with pytest.raises(AttributeError):
         windows.sequence_length = 4
     assert len(repr(windows)) < 200
+
+
+IDS = np.random.default_rng(0).integers(90, size=5000).astype("uint16")
+
+
+B, T = 4, 10
+
+
+STEPS = [5, 0, 31, 16, 15, 17, 5, 1000, 2**40, 2**63 - 1, 1]
+
+
+def mixture():
+    """Two sources, one of which is the other's second half."""
+    return MixedWindows((RandomWindows(IDS, B, T, seed=1), RandomWindows(IDS[2500:], B, T, seed=2)), (0.7, 0.3), seed=3)
+
+
+def cut(ids, starts):
+    """Windows by their definition."""
+    return np.stack([ids[start : start + T + 1] for start in starts])
+
+
+@pytest.mark.parametrize("kind", [RandomWindows, SequentialWindows, StatefulWindows, ShuffledWindows])
+def test_a_batch_is_cut_at_the_starts_of_its_step_in_any_order(kind):
+    windows = kind(IDS, B, T)
+    for step in STEPS:
+        x, y = windows.batch(step)
+        assert np.array_equal(np.column_stack([x, y[:, -1]]), cut(IDS, windows.starts(step)))
+        assert np.array_equal(x[:, 1:], y[:, :-1])
+        x[:] = -1  # a batch belongs to its caller
+
+
+def test_starts_are_drawn_by_step():
+    windows = RandomWindows(IDS, B, T, seed=7)
+    for step in STEPS:
+        assert np.array_equal(windows.starts(step), integers((B,), len(IDS) - T, 7, step, "starts"))
+
+
+def test_a_row_of_a_mixture_is_that_row_of_its_source():
+    mixed = mixture()
+    for step in STEPS:
+        is_second = uniform((B,), 3, step, "sources") >= 0.7
+        assert np.array_equal(mixed.source_of_rows(step), is_second)
+        first, second = (source.batch(step)[0] for source in mixed.sources)
+        assert np.array_equal(mixed.batch(step)[0], np.where(is_second[:, None], second, first))
+
+
+def test_large_batches_are_read_one_by_one(monkeypatch):
+    expected = [mixture().batch(step)[1] for step in STEPS]
+    for tokens in (1, B * T, 3 * B * T):
+        monkeypatch.setattr(window_batches, "MAX_TOKENS", tokens)
+        mixed = mixture()
+        assert all(np.array_equal(mixed.batch(step)[1], y) for step, y in zip(STEPS, expected, strict=True))
+
+
+def test_threads_read_their_own_steps():
+    mixed = mixture()
+    steps = np.random.default_rng(1).integers(200, size=1000).tolist()
+    with ThreadPoolExecutor(4) as threads:
+        batches = [*threads.map(lambda step: mixed.batch(step)[0], steps)]
+    expected = {step: mixture().batch(step)[0] for step in set(steps)}
+    assert all(np.array_equal(x, expected[step]) for x, step in zip(batches, steps, strict=True))

@@ -9,6 +9,7 @@ ids:  0 padding, 1 start, 2 end, then the characters.   source = text,   target 
 """
 
 import datetime
+import itertools
 import re
 import string
 from typing import NamedTuple
@@ -27,23 +28,10 @@ WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", 
 ORDINALS = {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"}
 
 FORMATS = (  # the names in braces are those of `format_fields`
-    "{d}.{m}.{year}",
-    "{dd}.{mm}.{yy}",
-    "{m}/{d}/{year}",
-    "{mm}/{dd}/{yy}",
-    "{year}/{mm}/{dd}",
-    "{year}{mm}{dd}",
-    "{dd}-{mon}-{yy}",
-    "{d} {month} {year}",
-    "{month} {d}, {year}",
-    "{abbreviated} {d}, {year}",
-    "{th} of {month} {year}",
-    "{th} {mon} '{yy}",
-    "the {th} of {month}, {year}",
-    "{weekday}, {d} {month} {year}",
-    "{wd}, {dd} {mon} {year}",
-    "{wd} {th} of {abbreviated} {year}",
-    "{weekday}, {month} {th}, {yy}",
+    *("{d}.{m}.{year}", "{dd}.{mm}.{yy}", "{m}/{d}/{year}", "{mm}/{dd}/{yy}", "{year}/{mm}/{dd}", "{year}{mm}{dd}"),
+    *("{dd}-{mon}-{yy}", "{d} {month} {year}", "{month} {d}, {year}", "{abbreviated} {d}, {year}"),
+    *("{th} of {month} {year}", "{th} {mon} '{yy}", "the {th} of {month}, {year}", "{weekday}, {d} {month} {year}"),
+    *("{wd}, {dd} {mon} {year}", "{wd} {th} of {abbreviated} {year}", "{weekday}, {month} {th}, {yy}"),
     "{year} {month} {d}",
 )
 HELD_OUT_FORMATS = ("{wd} {mon} {dd} {year}", "{month} the {th}, {year}")
@@ -103,12 +91,9 @@ def split_dates(*counts: int, seed: int = 0) -> list[list[datetime.date]]:
     days = (MAX_DATE - MIN_DATE).days + 1
     if sum(counts) > days:
         raise ValueError(f"{sum(counts)} dates; expected at most {days}, from {MIN_DATE} to {MAX_DATE}.")
-    order = np.random.default_rng(seed).permutation(days)
-    ends = np.cumsum(counts)
-    return [
-        [MIN_DATE + datetime.timedelta(days=int(day)) for day in order[end - count : end]]
-        for count, end in zip(counts, ends, strict=True)
-    ]
+    order = np.random.default_rng(seed).permutation(days)[: sum(counts)].tolist()
+    dates = iter([MIN_DATE + datetime.timedelta(days=day) for day in order])
+    return [[*itertools.islice(dates, count)] for count in counts]
 
 
 def draw_pairs(dates: list[datetime.date], formats: tuple[str, ...], count: int, seed: int) -> list[DatePair]:
@@ -158,9 +143,5 @@ def _check_texts(texts):
 
 def decode_ids(ids: np.ndarray) -> str:
     """Convert ids `[N]` to a text, up to the first END or padding; START becomes �."""
-    characters = []
-    for id in ids:
-        if id in (END, PADDING):
-            break
-        characters.append("\ufffd" if id == START else ALPHABET[id - END - 1])
-    return "".join(characters)
+    ids = itertools.takewhile(lambda id: id not in (END, PADDING), ids)
+    return "".join("\ufffd" if id == START else ALPHABET[id - END - 1] for id in ids)

@@ -56,11 +56,8 @@ class Grammar:
                 raise ValueError(f"The rules of {name!r} have the probabilities {probabilities}; expected a sum of 1.")
             if any(len(terminal) != 1 for terminal in rules):
                 raise ValueError(f"The rules of {name!r} begin with {sorted(rules)}; expected one character each.")
-        unknown = {
-            self.start,
-            *(b for rules in self.rules.values() for _, rest in rules.values() for b in rest),
-        } - nonterminals
-        if unknown:
+        named = {b for rules in self.rules.values() for _, rest in rules.values() for b in rest}
+        if unknown := {self.start, *named} - nonterminals:
             raise ValueError(f"rules has no rules for the nonterminals {sorted(unknown)}.")
         if np.abs(np.linalg.eigvals(self._expected)).max() > 1 - 1e-9:
             raise ValueError("Sentences have no finite expected length: make the rules that end them more probable.")
@@ -99,18 +96,7 @@ class Grammar:
         return sentence_entropy / self.sentence_length
 
     def sample(self, length: int, seed: int) -> np.ndarray:
-        """Sample a text of sentences, truncated to `length`.
-
-        Args:
-            length: Number of ids, at least 0.
-            seed: Integer of at least 0; the text depends on the grammar and this seed only.
-
-        Returns:
-            int32 `[length]`.
-
-        Raises:
-            ValueError: A number is not an integer of at least 0.
-        """
+        """Sample a text of sentences, cut off at `length`, int32 `[length]`: a function of the grammar and the seed."""
         checks.integer("length", length, min_value=0)
         checks.integer("seed", seed, min_value=0)
         expansions = {}
@@ -126,16 +112,9 @@ class Grammar:
         return np.array(ids, "int32")
 
     def token_losses(self, ids: np.ndarray) -> np.ndarray:
-        """Compute the true -log p of each id of a text that starts with a sentence, given all previous ids.
+        """Compute the true -log p of each id of a text `[N]`, given all previous ids: nats, float64 `[N]`.
 
-        Args:
-            ids: Integers `[N]` from 0 to V - 1; the last sentence may be truncated.
-
-        Returns:
-            Losses in nats, float64 `[N]`.
-
-        Raises:
-            ValueError: An id is out of its range, or violates the grammar.
+        The text starts with a sentence; its last one may be cut off. A ValueError names an id that violates it.
         """
         ids = check_ids(ids, self.vocabulary_size, "terminal")
         expansions = {
@@ -174,10 +153,7 @@ def bracket_grammar(num_letters: int = 8, close_prob: float = 0.24, nest_prob: f
     checks.integer("seed", seed, min_value=0)
     is_real = isinstance(close_prob, Real) and isinstance(nest_prob, Real)
     if not (is_real and 0 < nest_prob < close_prob < 1 - nest_prob):
-        raise ValueError(
-            f"close_prob={close_prob!r} and nest_prob={nest_prob!r}; expected 0 < nest_prob < close_prob, and a sum "
-            "below 1."
-        )
+        raise ValueError(f"{close_prob=} and {nest_prob=}; expected 0 < nest_prob < close_prob, and a sum below 1.")
     random = np.random.default_rng(seed)
     opening = {pair[0]: (1 / len(pairs), (pair,)) for pair in pairs}
     rules = {"sentence": opening}

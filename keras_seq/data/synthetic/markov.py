@@ -52,10 +52,8 @@ class MarkovChain:
         checks.integer("order", self.order, min_value=1)
         checks.integer("seed", self.seed, min_value=0)
         if (self.order + 1) * math.log2(self.vocabulary_size) > math.log2(MAX_TABLE_SIZE):
-            raise ValueError(
-                f"vocabulary_size={self.vocabulary_size} and order={self.order} need a table of more than 2**22 "
-                "numbers; expected fewer ids or a lower order."
-            )
+            sizes = f"vocabulary_size={self.vocabulary_size} and order={self.order}"
+            raise ValueError(f"{sizes} need a table of more than 2**22 numbers; expected fewer ids or a lower order.")
         checks.positive_number("concentration", self.concentration)
         _ = self.stationary  # raises now if the power iteration does not converge
 
@@ -76,10 +74,7 @@ class MarkovChain:
             current /= current.sum()
             if np.abs(current - previous).sum() < 1e-14:
                 return current
-        raise ValueError(
-            f"The power iteration for the stationary distribution of {self} does not converge: give a larger "
-            "concentration or another seed."
-        )
+        raise ValueError(f"The power iteration of {self} does not converge: give a larger concentration.")
 
     @property
     def entropy_rate(self) -> float:
@@ -88,27 +83,14 @@ class MarkovChain:
         return float(-self.stationary @ (self.transition_probs * logs).sum(axis=1))
 
     def sample(self, length: int, seed: int) -> np.ndarray:
-        """Sample a text.
-
-        Args:
-            length: Number of ids, at least 0.
-            seed: Integer of at least 0; the text depends on the chain and this seed only.
-
-        Returns:
-            int32 `[length]`.
-
-        Raises:
-            ValueError: A number is not an integer of at least 0.
-        """
+        """Sample a text, int32 `[length]`: a function of the chain and the seed, integers of at least 0."""
         checks.integer("length", length, min_value=0)
         checks.integer("seed", seed, min_value=0)
         size, order = self.vocabulary_size, self.order
         random = np.random.default_rng([self.seed, seed])
         context = int(random.choice(len(self.transition_probs), p=self.stationary))
         ids = [context // size**power % size for power in reversed(range(order))]
-        bounds = np.cumsum(self.transition_probs, axis=1)[
-            :, :-1
-        ].tolist()  # draws above the last bound give the last id
+        bounds = np.cumsum(self.transition_probs, axis=1)[:, :-1].tolist()  # above the last bound, it is the last id
         for draw in random.random(max(0, length - order)).tolist():
             id = bisect.bisect_right(bounds[context], draw)
             context = (context * size + id) % len(bounds)
@@ -116,16 +98,9 @@ class MarkovChain:
         return np.array(ids[:length], "int32")
 
     def token_losses(self, ids: np.ndarray) -> np.ndarray:
-        """Compute the true -log p of each id of a text, given all previous ids.
+        """Compute the true -log p of each id of a text `[N]`, given all previous ids: nats, float64 `[N]`.
 
-        Args:
-            ids: Integers `[N]` from 0 to V - 1.
-
-        Returns:
-            Losses in nats, float64 `[N]`; infinite for an id of probability 0.
-
-        Raises:
-            ValueError: An id is out of its range.
+        The loss of an id of probability 0 is infinite.
         """
         size, order = self.vocabulary_size, self.order
         ids = check_ids(ids, size, "state").astype("int64")
@@ -135,8 +110,6 @@ class MarkovChain:
                 marginals = self.stationary.reshape(size ** (position + 1), -1).sum(axis=1).reshape(-1, size)
                 row = marginals[int(ids[:position] @ size ** np.arange(position)[::-1])]
                 losses[position] = -np.log(row[ids[position]] / row.sum())
-            contexts = sum(
-                ids[index : len(ids) - order + index] * size ** (order - 1 - index) for index in range(order)
-            )
+            contexts = sum(ids[n : len(ids) - order + n] * size ** (order - 1 - n) for n in range(order))
             losses[order:] = -np.log(self.transition_probs[contexts, ids[order:]])
         return losses

@@ -68,12 +68,9 @@ class RecallTask(StepBatches):
             checks.integer(name, values[1], min_value=values[0])
         if not self.has_items and self.items != (1, 1):
             raise ValueError(f"items={self.items}; expected (1, 1) in {type(self).__name__}.")
-        if self.shortest(self.items[1]) > self.lengths[1]:
-            raise ValueError(
-                f"lengths={self.lengths}; expected at least {self.shortest(self.items[1])} for {self.items[1]} items."
-            )
-        if self.num_letters(*(pair[1] for pair in (self.lengths, self.items))) > self.alphabet_size:
-            needed = self.num_letters(self.lengths[1], self.items[1])
+        if (shortest := self.shortest(self.items[1])) > self.lengths[1]:
+            raise ValueError(f"lengths={self.lengths}; expected at least {shortest}, for {self.items[1]} items.")
+        if (needed := self.num_letters(self.lengths[1], self.items[1])) > self.alphabet_size:
             raise ValueError(f"alphabet_size={self.alphabet_size}; expected at least {needed}, all different in a row.")
 
     @classmethod
@@ -93,7 +90,7 @@ class RecallTask(StepBatches):
 
     @property
     def padding(self) -> int:
-        """The id of what is no letter, and of what follows a row."""
+        """The id of a place without a letter, and of the positions after a row."""
         return self.vocabulary_size - 1
 
     @property
@@ -111,17 +108,7 @@ class RecallTask(StepBatches):
         return dataclasses.replace(self, lengths=(length, length), items=(items, items))
 
     def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the batch of one step.
-
-        Args:
-            step: Number of the step, from 0.
-
-        Returns:
-            `(x, y)`, int32 `[B, T]` each: the ids, and the targets, with -1 where there is none.
-
-        Raises:
-            ValueError: The step is not an integer of at least 0.
-        """
+        """Return the batch of a step, from 0: `(x, y)`, int32 `[B, T]` each, the ids and their targets or -1."""
         checks.integer("step", step, min_value=0)
         (least, most), column = self.items, (self.batch_size, 1)
         items = least + integers(column, most - least + 1, self.seed, step, "items")
@@ -130,6 +117,10 @@ class RecallTask(StepBatches):
         lengths = shortest + (draws * (self.lengths[1] - shortest + 1)).astype("int64")
         x, y = self._rows(step, lengths, items, np.arange(self.sequence_length)[None])
         return x.astype("int32"), y.astype("int32")
+
+    def chance(self, length: int, items: int = 1) -> float:
+        """Return the accuracy of a guess that knows all but what has to be recalled: here, of any letter."""
+        return 1 / self.alphabet_size
 
     def solve(self, x: np.ndarray) -> np.ndarray:
         """Return the targets of ids `[B, T]`, int32 `[B, T]`, found from the ids alone."""
@@ -222,10 +213,6 @@ class SelectiveCopy(RecallTask):
 
     positions_per_item, num_special_ids = 1, 2
 
-    def chance(self, length: int, items: int) -> float:
-        """Return the accuracy of guessing any letter."""
-        return 1 / self.alphabet_size
-
     def _rows(self, step, lengths, items, t):
         count = self.lengths[1]
         letters = self._letters(step, count)
@@ -258,10 +245,6 @@ class Parity(RecallTask):
         """T, the positions of a row."""
         return self.lengths[1]
 
-    def chance(self, length: int, items: int = 1) -> float:
-        """Return the accuracy of guessing a bit."""
-        return 0.5
-
     def _rows(self, step, lengths, items, t):
         bits = self._letters(step, self.lengths[1])
         is_bit = t < lengths
@@ -284,10 +267,6 @@ class Needle(RecallTask):
     def sequence_length(self) -> int:
         """T, the positions of a row: marker and query too."""
         return self.lengths[1] + 2
-
-    def chance(self, length: int, items: int = 1) -> float:
-        """Return the accuracy of guessing any letter."""
-        return 1 / self.alphabet_size
 
     def _rows(self, step, lengths, items, t):
         letters = self._letters(step, self.sequence_length)

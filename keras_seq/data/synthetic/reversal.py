@@ -86,17 +86,7 @@ class Reversal(StepBatches):
         return replace(self, min_length=length, max_length=length)
 
     def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the batch of one step.
-
-        Args:
-            step: Number of the step, from 0.
-
-        Returns:
-            `(x, y)`, int32 `[B, T]` each: the ids, and the next ids, with -1 where there is none.
-
-        Raises:
-            ValueError: The step is not an integer of at least 0.
-        """
+        """Return the batch of a step, from 0: `(x, y)`, int32 `[B, T]` each, the ids and the next ids or -1."""
         checks.integer("step", step, min_value=0)
         num_lengths = self.max_length - self.min_length + 1
         lengths = self.min_length + integers((self.batch_size, 1), num_lengths, self.seed, step, "lengths")

@@ -101,8 +101,3 @@ def test_a_smaller_concentration_is_more_certain():
 def test_what_makes_no_chain_is_refused(given, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(CHAIN, **given)
-
-
-def test_what_is_no_id_has_no_loss():
-    with pytest.raises(ValueError, match="The id 3 at position 1"):
-        CHAIN.token_losses([0, 3])

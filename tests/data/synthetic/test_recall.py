@@ -19,6 +19,8 @@ TASKS = {
     "parity": Parity(2, (1, 20), (1, 1), 64, seed=3),
     "needle": Needle(9, (1, 20), (1, 1), 64, seed=3),
 }
+
+
 every_task = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 
 

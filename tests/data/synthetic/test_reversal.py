@@ -97,21 +97,3 @@ def test_tokens_per_step_are_the_targets_on_average():
     targets = [int((TASK.batch(step)[1] >= 0).sum()) for step in range(30)]
     assert np.mean(targets) == pytest.approx(TASK.tokens_per_step, rel=0.02)
     assert TASK.with_length(4).tokens_per_step == int((TASK.with_length(4).batch(0)[1] >= 0).sum())
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("alphabet_size", 1),
-        ("alphabet_size", 2.0),
-        ("min_length", 0),
-        ("max_length", 1),  # below the shortest
-        ("batch_size", 0),
-        ("batch_size", True),
-        ("seed", -1),
-        ("seed", 2**63),
-    ],
-)
-def test_what_makes_no_sequences_is_refused_by_name(name, value):
-    with pytest.raises(ValueError, match=name):
-        dataclasses.replace(TASK, **{name: value})

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from keras_seq.data import load_corpus
 from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, restore, strip_spacing
-from keras_seq.tokenizers import TokenizerError
 
 texts = st.text(
     st.characters() | st.sampled_from(" \n\t\u00a0\u2028AaZzİ\u0131ẞßǅǆΣ\u03c3ς\u212a\u2126ﬁŉ'"), max_size=40
@@ -74,8 +73,3 @@ def test_a_real_text():
     assert restore(characters, tags) == collapse_whitespace(text)
     assert (tags & SPACE).astype(bool).sum() == len(text.split()) - (not text[0].isspace())
     assert (tags & CAPITAL).astype(bool).sum() == sum(character.isupper() for character in text)
-
-
-def test_tags_for_other_characters_are_refused():
-    with pytest.raises(TokenizerError, match="3 tags for 2 characters"):
-        restore("ab", [0, 1, 2])

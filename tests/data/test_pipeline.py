@@ -68,10 +68,10 @@ sys.modules["tensorflow"] = None  # to import it is an error
 import keras
 import numpy as np
 from keras_seq.data import StatefulWindows
-from keras_seq.tokenizers import text_layer
-from tests.data import test_step_dataset
+from keras_seq.tokenizers import characters
+from tests.data import test_pipeline
 
-print(json.dumps([*test_step_dataset.digests()]))
+print(json.dumps([*test_pipeline.digests()]))
 windows = StatefulWindows(np.arange(200) % 9, batch_size=2, sequence_length=5, reset_prob=0.5)
 ids, mask = keras.Input((5,), batch_size=2, dtype="int32"), keras.Input((), batch_size=2, dtype="bool")
 x = keras.layers.Embedding(9, 4)(ids) * keras.ops.cast(mask, "float32")[:, None, None]

@@ -1,11 +1,11 @@
-"""Which characters each token stands for: pieces that joined are the text, and the first of them."""
+"""Which characters each token stands for, pieces that joined are the text; and what cannot be seen."""
 
 import itertools
-import json
+import string
 
 import pytest
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders, models, normalizers, processors
 
 from keras_seq.tokenizers import (
     BytePairTokenizer,
@@ -15,9 +15,11 @@ from keras_seq.tokenizers import (
     WordPieceTokenizer,
     WordTokenizer,
 )
-from keras_seq.tokenizers.text import first_token_characters, piece_ends, token_offsets
+from keras_seq.tokenizers.text import first_token_characters, piece_ends, show_whitespace, token_offsets
 
 TEXT = "to be or not to be"
+
+
 BYTES = BytePairTokenizer.from_text(TEXT * 3)
 
 
@@ -96,48 +98,6 @@ def test_no_text_has_no_pieces():
     assert with_bos().encode_with_offsets("")[1].tolist() == [[0, 0]]
 
 
-def test_an_id_that_the_library_would_change_or_that_is_huge_is_refused():
-    pipeline = json.loads(BYTES.to_tokenizer_json())
-    entry = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    added = pipeline | {"added_tokens": [{"id": 2**31, "content": "<x>", **entry}]}
-    with pytest.raises(ValueError, match="added token '<x>' has id 2147483648"):
-        PretrainedTokenizer(json.dumps(added))
-    pipeline["model"]["vocab"]["zz"] = 2**31
-    with pytest.raises(ValueError, match="has the id 2147483648; expected ids below"):
-        PretrainedTokenizer(json.dumps(pipeline))
-    with pytest.raises(ValueError, match="vocabulary_size=1099511627776"):
-        PretrainedTokenizer(BYTES.to_tokenizer_json(), vocabulary_size=2**40)
-
-
-def test_a_regular_expression_that_backtracks_for_ever_is_one_sentence():
-    pipeline = tokenizers.Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
-    pipeline.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex("(x+x+)+y"), "isolated")
-    with pytest.raises(ValueError, match=r"cannot be encoded: .*retry-limit"):
-        PretrainedTokenizer(pipeline.to_str()).encode("x" * 40)
-
-
-TEMPLATES = {
-    "{{ 1 / 0 }}": "division by zero",
-    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "nested too deeply",
-    "{{ range(10**9) }}": "Range too big",
-    "{{ raise_exception('no') }}": "the template says: no",
-    "{{ 'a' * 10**10 }}": "seconds or",
-    "{{ '%10000000000d' % 1 }}": "seconds or",
-    "{{ '{:10000000000}'.format(1) }}": "seconds or",
-    "{{ 'a' | center(10**10) }}": "seconds or",
-    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}": "seconds or",
-}
-
-
-@pytest.mark.parametrize("template", TEMPLATES)
-def test_templates_take_little_time_and_memory(template):
-    tokenizer = PretrainedTokenizer(BYTES.to_tokenizer_json(), chat_template=template)
-    with pytest.raises(ValueError, match=f"cannot be applied to these messages: .*{TEMPLATES[template]}"):
-        tokenizer.chat_prompt([{"role": "user", "content": "hi"}])
-
-
-def test_after_a_template_that_takes_too_much_others_are_applied():
-    tokenizer = PretrainedTokenizer(BYTES.to_tokenizer_json(), chat_template="{{ messages[0]['content'] }}\u00e9")
-    assert tokenizer.chat_prompt([{"role": "user", "content": "hi\n"}]) == "hi\n\u00e9"
-    with pytest.raises(ValueError, match="not JSON serializable"):
-        tokenizer.chat_prompt([{"role": "user", "content": b"hi"}])
+def test_what_cannot_be_seen_is_shown():
+    assert show_whitespace("a b\n\tc\x00\u202e") == "a·b⏎⇥c⟨U+0000⟩⟨U+202E⟩"
+    assert show_whitespace(string.ascii_letters + "é猫") == string.ascii_letters + "é猫"
