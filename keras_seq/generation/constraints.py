@@ -1,12 +1,15 @@
-"""Constrain a text: to one of some choices or to a regular expression; `json_schemas.py` makes one of a JSON schema.
+"""Constrain a text to one of some choices or to a regular expression; `json_schemas.py` makes one of a JSON schema.
 
     regular expression  ->  finite automaton over bytes  ->  automaton over the tokens of a tokenizer:
     table [S, V]        the state after each token, -1 where the token would lead out of the language
     distance [S]        tokens that the shortest way to the end of a text takes; 0 where a text may end
 
-Willard & Louf (2023), "Efficient guided generation for large language models", arXiv:2307.09702. The automaton over
-bytes is outlines-core's: `pip install "keras_seq[constraints]"`. States from which the tokenizer's tokens cannot reach
-an end are not part of the table.
+    allowed(n)          table[s, n] >= 0, and from there the text can end within the tokens that are left
+    s is not final      draw n from the allowed tokens;                                    s := table[s, n]
+    s is final          draw n from all tokens; where n is not allowed the text ends before it
+
+So the text ends where the model itself would leave the constraint, and always within its number of tokens.
+Willard & Louf (2023), arXiv:2307.09702. The automaton over bytes is outlines-core's.
 """
 
 import collections
@@ -25,6 +28,8 @@ from keras_seq.tokenizers.pretrained import token_bytes
 
 MAX_TABLE = 2**26  # entries of a table, 4 bytes each
 FAR = 2**30  # the distance of no way
+ENDED = -2  # id after the end of a text, and state of its row
+NEG_INF = -float("inf")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,76 +72,6 @@ class Constraint:
             raise ValueError(f"The constraint {self.pattern!r:.80} cannot be used: {error}.") from None
 
 
-def byte_automaton(pattern: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the finite automaton of a regular expression: its table over bytes, and its final states."""
-    check_outlines()
-    table, finals = regex_automaton(pattern)
-    return np.frombuffer(table, "int32").reshape(-1, 256), np.array(finals, "int64")
-
-
-def _token_automaton(table, finals, tokens):
-    """Return the automaton over tokens, given as bytes; those without bytes lead nowhere."""
-    lengths = np.array([len(token) for token in tokens])
-    longest = max(lengths.max(initial=0), 1)
-    padded = np.frombuffer(b"".join(token.ljust(longest, b"\0") for token in tokens), "uint8").reshape(-1, longest)
-    following = np.where(lengths > 0, np.arange(len(table), dtype="int32")[:, None], np.int32(-1))  # [S, V]
-    with_nowhere = np.append(table, np.full((1, 256), -1, "int32"), axis=0)  # the row that -1 is
-    for position in range(longest):
-        reached = np.flatnonzero(lengths > position)
-        following[:, reached] = with_nowhere[following[:, reached], padded[reached, position]]
-    successors = _successors(following)
-    distance, reached = _distances(successors, finals.tolist()), _reachable(successors)
-    if 0 not in distance:
-        firsts = {token[0] for token in tokens if token}
-        missing = {byte for state in reached for byte in np.flatnonzero(table[state] >= 0).tolist()} - firsts
-        characters = json.dumps(bytes(sorted(missing)[:20]).decode(errors="replace"), ensure_ascii=False)
-        raise ValueError(f"no text of it can be written with the tokenizer's tokens, which lack [{characters}]")
-    states = [state for state in reached if state in distance]
-    number = np.full(len(table) + 1, -1, "int32")  # the last one is that of -1
-    number[states] = np.arange(len(states))
-    # a power of two, so that few sizes are compiled
-    padding = (1 << (len(states) - 1).bit_length()) - len(states)
-    result = np.pad(number[following[states]], ((0, padding), (0, 0)), constant_values=-1)
-    return TokenAutomaton(result, np.array([distance[s] for s in states] + padding * [FAR], "int32"))
-
-
-def _successors(following):
-    """Return the states that tokens lead to from each state, a list of lists."""
-    successors = []
-    for row in following:
-        is_reached = np.zeros(len(following) + 1, bool)
-        is_reached[row] = True
-        successors.append(np.flatnonzero(is_reached[:-1]).tolist())
-    return successors
-
-
-def _reachable(successors):
-    """Return the states that tokens lead to from state 0, which is the first one."""
-    reached, queue = {0: None}, collections.deque([0])
-    while queue:
-        for new in successors[queue.popleft()]:
-            if new not in reached:
-                reached[new] = None
-                queue.append(new)
-    return [*reached]
-
-
-def _distances(successors, finals):
-    """Return the least number of tokens from each state to a final one, without states that have no way."""
-    sources = collections.defaultdict(list)
-    for state, following in enumerate(successors):
-        for new in following:
-            sources[new].append(state)
-    distance, queue = dict.fromkeys(finals, 0), collections.deque(finals)
-    while queue:
-        state = queue.popleft()
-        for source in sources[state]:
-            if source not in distance:
-                distance[source] = distance[state] + 1
-                queue.append(source)
-    return distance
-
-
 def choices(texts: Sequence[str]) -> Constraint:
     """Return the constraint that a text is one of some texts.
 
@@ -166,24 +101,72 @@ def regex(pattern: str) -> Constraint:
     return Constraint(pattern)
 
 
+def byte_automaton(pattern: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the automaton of a regular expression: its table over bytes `[S, 256]`, and the states of ended texts."""
+    check_outlines()
+    table, finals = regex_automaton(pattern)
+    return np.frombuffer(table, "int32").reshape(-1, 256), np.array(finals, "int64")
+
+
 def check_outlines() -> None:
     """Raise a ValueError unless outlines-core is installed."""
     if importlib.util.find_spec("outlines_core") is None:
         raise ValueError("Constraints need outlines-core: pip install outlines-core.")
 
 
-# Sample one token of a text that a `TokenAutomaton` constrains; a logit filter with a state.
-#
-#     allowed(n)   table[s, n] >= 0, and from there the text can end within the tokens that are left
-#     s not final  draw n from the allowed tokens;                                    s := table[s, n]
-#     s final      draw n from all tokens; where n is not allowed the text ends before it
-#
-# So the text ends where the model itself would leave the constraint, and always within its number of tokens. A model
-# needs no token that ends a text; one that has it (`document_token`) ends the text by it.
+def _token_automaton(table, finals, tokens):
+    """Return the automaton over tokens, given as bytes; those without bytes lead nowhere.
+
+    States from which no tokens lead to the end of a text are left out.
+    """
+    lengths = np.array([len(token) for token in tokens])
+    longest = max(lengths.max(initial=0), 1)
+    padded = np.frombuffer(b"".join(token.ljust(longest, b"\0") for token in tokens), "uint8").reshape(-1, longest)
+    following = np.where(lengths > 0, np.arange(len(table), dtype="int32")[:, None], np.int32(-1))  # [S, V]
+    with_nowhere = np.append(table, np.full((1, 256), -1, "int32"), axis=0)  # row -1 is that of state -1
+    for position in range(longest):
+        reached = np.flatnonzero(lengths > position)
+        following[:, reached] = with_nowhere[following[:, reached], padded[reached, position]]
+    reached = _distances([0], [_distinct(row) for row in following])
+    distance = distances_to_end(following, finals)
+    if 0 not in distance:
+        firsts = {token[0] for token in tokens if token}
+        missing = {byte for state in reached for byte in np.flatnonzero(table[state] >= 0).tolist()} - firsts
+        characters = json.dumps(bytes(sorted(missing)[:20]).decode(errors="replace"), ensure_ascii=False)
+        raise ValueError(f"no text of it can be written with the tokenizer's tokens, which lack [{characters}]")
+    states = [state for state in reached if state in distance]
+    number = np.full(len(table) + 1, -1, "int32")  # the new number of a state; the last one is that of state -1
+    number[states] = np.arange(len(states))
+    # a power of two, so that few sizes are compiled
+    padding = (1 << (len(states) - 1).bit_length()) - len(states)
+    result = np.pad(number[following[states]], ((0, padding), (0, 0)), constant_values=-1)
+    return TokenAutomaton(result, np.array([distance[s] for s in states] + padding * [FAR], "int32"))
 
 
-ENDED = -2  # id after the end of a text, and state of its row
-NEG_INF = -float("inf")
+def distances_to_end(following: np.ndarray, finals: np.ndarray) -> dict[int, int]:
+    """Return the least number of steps to one of `finals` for each state that has a way, by a table `[S, N]`."""
+    sources = [[] for _ in following]
+    for state, row in enumerate(following):
+        for new in _distinct(row):
+            sources[new].append(state)
+    return _distances(finals.tolist(), sources)
+
+
+def _distinct(row):
+    """Return the states in a row of a table, without -1, in ascending order; faster than `np.unique`."""
+    return np.flatnonzero(np.bincount(row + 1)[1:]).tolist()
+
+
+def _distances(starts, neighbors):
+    """Return the least number of steps from some states to each that can be reached, nearest first."""
+    distance, queue = dict.fromkeys(starts, 0), collections.deque(starts)
+    while queue:
+        state = queue.popleft()
+        for new in neighbors[state]:
+            if new not in distance:
+                distance[new] = distance[state] + 1
+                queue.append(new)
+    return distance
 
 
 def constraint_rows(automaton: TokenAutomaton | None, batch_size: int, max_new_tokens: int):
@@ -200,14 +183,9 @@ def constraint_rows(automaton: TokenAutomaton | None, batch_size: int, max_new_t
 
 
 def sample_row(logits, uniform, options, in_text, rows, tables):
-    """Draw one id for each row, with a constraint or without: `sample_constrained` or `sample_token`."""
-    if rows:
-        return sample_constrained(logits, uniform, options, in_text, rows, tables)
-    return sample_token(logits, uniform, options, *in_text), rows
-
-
-def sample_constrained(logits, uniform, options, in_text, rows, tables):
-    """Draw one id for each row."""
+    """Draw one id for each row, by a constraint if there is one; return ids `[B]` and the rows after them."""
+    if not rows:
+        return sample_token(logits, uniform, options, *in_text), rows
     (state, left), (table, distance) = rows, tables
     following = ops.take(table, ops.maximum(state, 0), axis=0)  # [B, V]
     reach = ops.take(distance, ops.maximum(following, 0), axis=0)

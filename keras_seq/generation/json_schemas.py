@@ -2,8 +2,8 @@
 
     schema  ->  checks; references in their place, names and patterns escaped  ->  outlines-core's regular expression
 
-outlines-core writes what it does not check: a quote in a pattern would end its string. So what is invalid, what no text
-can meet and what a regular expression cannot say is refused here.
+outlines-core checks little: it would write a quote of a pattern as it is, which would end the JSON string. So a schema
+is refused here if it is invalid, if no text can meet it, or if a regular expression cannot say it.
 """
 
 import json
@@ -12,34 +12,25 @@ from typing import Any
 
 from keras_seq import checks
 from keras_seq.bounded_process import json_schema_pattern
-from keras_seq.generation.constraints import Constraint, byte_automaton, check_outlines
+from keras_seq.generation.constraints import Constraint, byte_automaton, check_outlines, distances_to_end
 
 MAX_PARTS = 2000  # of a schema, with references in their place
 MAX_BOUND = 10_000  # characters of a string, items of an array
 SAY_ALL = {"$ref", "anyOf", "const", "enum"}  # keywords beside which outlines-core ignores others
-KEYWORDS_OF_TYPE = {
-    "string": {"minLength", "maxLength", "pattern"},
-    "boolean": set(),
-    "null": set(),
-    "integer": set(),
-    "number": set(),
-    "array": {"items", "minItems", "maxItems"},
-    "object": {"properties", "required", "additionalProperties"},
+TYPES = {  # as Python has them, and their keywords
+    "string": (str, {"minLength", "maxLength", "pattern"}),
+    "boolean": (bool, set()),
+    "null": (type(None), set()),
+    "integer": (int, set()),
+    "number": ((int, float), set()),
+    "array": (list, {"items", "minItems", "maxItems"}),
+    "object": (dict, {"properties", "required", "additionalProperties"}),
 }
-LIMITS = {"type", *SAY_ALL}.union(*KEYWORDS_OF_TYPE.values())
+LIMITS = {"type", *SAY_ALL}.union(*(keywords for _, keywords in TYPES.values()))
 NOTES = {"title", "description", "default", "examples", "$schema", "$id", "$comment"}
 KEYWORDS = LIMITS | NOTES | {"$defs", "definitions"}
 ANY_VALUE = {"anyOf": [{"type": name} for name in ("boolean", "null", "number", "string")]}
 ANY_ARRAY, ANY_OBJECT = {"type": "array", "items": ANY_VALUE}, {"type": "object", "additionalProperties": ANY_VALUE}
-PYTHON_TYPES = {
-    "string": str,
-    "boolean": bool,
-    "null": type(None),
-    "integer": int,
-    "number": (int, float),
-    "array": list,
-    "object": dict,
-}
 
 
 def json_schema(schema: dict[str, Any] | str) -> Constraint:
@@ -96,36 +87,42 @@ class _Schema:
                 self.check_keywords(_dict(name, inner))
         check_values(schema)
         types = _types(schema)
-        known = LIMITS if types is None else SAY_ALL.union({"type"}, *(KEYWORDS_OF_TYPE.get(t, ()) for t in types))
+        known = LIMITS if types is None else SAY_ALL.union({"type"}, *(TYPES[t][1] for t in types if t in TYPES))
         result = {name: value for name, value in schema.items() if name in known}
-        check_bounds(result)
         if not result:
             return {"anyOf": [*ANY_VALUE["anyOf"], ANY_ARRAY, ANY_OBJECT]}
+        check_bounds(result)
         if "anyOf" in result:
             result["anyOf"] = [self.part(inner, references) for inner in _list("anyOf", result["anyOf"])]
+        if "pattern" in result:
+            result["pattern"] = whole_string(result["pattern"])
+        # types whose parts nothing describes
+        bare = () if types is None or SAY_ALL & result.keys() else types
         if "items" in result:
             result["items"] = self.part(result["items"], references)
-        elif "array" in (types or ()) and not SAY_ALL & result.keys():
+        elif "array" in bare:
             result["items"] = ANY_VALUE
-        more = result.pop("additionalProperties", True)
+        return self.with_properties(result, "object" in bare, references)
+
+    def with_properties(self, part, is_bare, references):
+        """Return a part with the schemas of its properties and of additional ones in place."""
+        more = part.pop("additionalProperties", True)
         if not isinstance(more, dict | bool):
             raise ValueError(f"additionalProperties is {json.dumps(more):.80}; expected an object or a Boolean")
         more = self.part(more, references) if isinstance(more, dict) else more
-        if "object" in (types or ()) and not {"properties", *SAY_ALL} & result.keys():
-            result |= {"additionalProperties": ANY_VALUE if more is True else more} if more else {"properties": {}}
-        if "pattern" in result:
-            result["pattern"] = whole_string(result["pattern"])
-        if result.keys() & {"properties", "required"}:
-            properties = _dict("properties", result.get("properties", {}))
-            required = [*map(_escaped, _list("required", result.get("required", []), empty=True))]
-            if len({*required}) < len(required):
-                raise ValueError("required has a name twice")
-            parts = {_escaped(name): self.part(inner, references) for name, inner in properties.items()}
-            missing = [name for name in required if name not in parts]
-            if missing:
-                raise ValueError(f"{missing[0]!r} is required, but not among the properties")
-            result |= {"properties": parts, "required": required}
-        return result
+        if is_bare and "properties" not in part:
+            part |= {"additionalProperties": ANY_VALUE if more is True else more} if more else {"properties": {}}
+        if not part.keys() & {"properties", "required"}:
+            return part
+        properties = _dict("properties", part.get("properties", {}))
+        required = [*map(_escaped, _list("required", part.get("required", []), empty=True))]
+        if len({*required}) < len(required):
+            raise ValueError("required has a name twice")
+        parts = {_escaped(name): self.part(inner, references) for name, inner in properties.items()}
+        missing = [name for name in required if name not in parts]
+        if missing:
+            raise ValueError(f"{missing[0]!r} is required, but not among the properties")
+        return part | {"properties": parts, "required": required}
 
     def check_keywords(self, schema):
         """Refuse what outlines-core would ignore."""
@@ -187,12 +184,7 @@ def whole_string(pattern) -> str:
         table, finals = byte_automaton(inner)
     except ValueError as error:
         raise ValueError(f"the pattern {pattern!r:.80}: {error}") from None
-    live = {*finals.tolist()}  # states from which a text can end
-    while True:
-        more = {s for s, row in enumerate(table.tolist()) if s not in live and not live.isdisjoint(row)}
-        if not more:
-            break
-        live |= more
+    live = distances_to_end(table, finals).keys()
     for byte in (*range(32), *b'"\\'):
         if not live.isdisjoint(table[:, byte].tolist()):
             raise ValueError(
@@ -214,10 +206,11 @@ def _types(schema):
 
 
 def _is_of_type(value, names):
-    types = [PYTHON_TYPES.get(name) for name in names]
-    if None in types:
-        raise ValueError(f"the type {names[types.index(None)]!r} is not supported")
-    return any(isinstance(value, kind) and (kind is bool or not isinstance(value, bool)) for kind in types)
+    for name in names:
+        if name not in TYPES:
+            raise ValueError(f"the type {name!r} is not supported")
+    kinds = [TYPES[name][0] for name in names]
+    return any(isinstance(value, kind) and (kind is bool or not isinstance(value, bool)) for kind in kinds)
 
 
 def _list(name, value, empty=False):

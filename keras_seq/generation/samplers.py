@@ -13,7 +13,6 @@ likeliest id. They run in float32, in the order above, each on the output of the
 
 import dataclasses
 import math
-import numbers
 
 import numpy as np
 from keras import ops
@@ -91,26 +90,31 @@ def sample_token(logits, uniform, options, in_text=None):
     finite = ops.isfinite(ops.logsumexp(logits, axis=-1))
     if "repetition_penalty" in options:
         logits = repetition_penalty(logits, in_text, options["repetition_penalty"])
+    ids, logits = _filtered(logits, options)
+    index = ops.where(finite, draw(ops.softmax(logits), uniform), 0)
+    return ops.where(finite, ops.take_along_axis(ids, index[:, None], axis=-1)[:, 0], -1)
+
+
+def probabilities(logits, options):
+    """Compute the probabilities that `sample_token` draws ids with, without `repetition_penalty`."""
+    ids, logits = _filtered(ops.cast(logits, "float32"), options)
+    return ops.take_along_axis(ops.softmax(logits), ops.argsort(ids, axis=-1), axis=-1)
+
+
+def _filtered(logits, options):
+    """Return ids in descending order of their logits, and these logits after the filters, both `[B, V]`."""
     ids = ops.argsort(-logits, axis=-1)  # a stable sort on every backend, unlike ops.top_k
     logits = ops.take_along_axis(logits, ids, axis=-1)
     for name, logit_filter in LOGIT_FILTERS.items():
         if name in options:
             logits = logit_filter(logits, options[name])
-    cumulative = ops.cumsum(ops.softmax(logits), axis=-1)
-    index = ops.sum(ops.cast(cumulative <= uniform[:, None] * cumulative[:, -1:], "int32"), axis=-1)
-    index = ops.where(finite, index, 0)
-    return ops.where(finite, ops.take_along_axis(ids, index[:, None], axis=-1)[:, 0], -1)
+    return ids, logits
 
 
-def probabilities(logits, options):
-    """Compute the probabilities that `sample_token` draws ids with."""
-    logits = ops.cast(logits, "float32")
-    ids = ops.argsort(-logits, axis=-1)
-    filtered = ops.take_along_axis(logits, ids, axis=-1)
-    for name, logit_filter in LOGIT_FILTERS.items():
-        if name in options:
-            filtered = logit_filter(filtered, options[name])
-    return ops.take_along_axis(ops.softmax(filtered), ops.argsort(ids, axis=-1), axis=-1)
+def draw(p, uniform):
+    """Return the first indices at which the cumulative probability exceeds `uniform [B]`; p need not sum to 1."""
+    cumulative = ops.cumsum(p, axis=-1)
+    return ops.sum(ops.cast(cumulative <= uniform[:, None] * cumulative[:, -1:], "int32"), axis=-1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,13 +145,8 @@ class SamplingConfig:
         if self.top_k is not None:
             checks.positive_integer("top_k", self.top_k)
         for name in ("top_p", "min_p", "typical_p"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not SMALLEST <= value <= 1:
-                raise ValueError(
-                    f"{name}={value!r}; expected a number above 0 (at least {SMALLEST:.2g}) and at most 1."
-                )
+            if getattr(self, name) is not None:
+                checks.number(name, getattr(self, name), SMALLEST, 1)
         if self.repetition_penalty is not None:
             checks.positive_number("repetition_penalty", self.repetition_penalty)
 

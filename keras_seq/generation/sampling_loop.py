@@ -9,21 +9,17 @@ A model with a context of C positions starts a new cache at multiples of h = C /
     id t is sampled from the ids from cache_start(t) on,   cache_start(t) = h ceil(max(0, t - C) / h)
 
 So a token sees at least C / 2 ids, its cost does not depend on t, and a row does not depend on the other prompts. A
-cache has no more than C slots, and fewer where the ids are fewer: a power of two. Only another number of rows or slots
-is traced again: prompts, lengths, seeds and values of logit filters are not. An id of -1 marks logits that are not
-finite, and one of ENDED what follows the end of a text under a constraint.
+cache has C slots, or a power of two where the text is shorter. Only another number of rows or slots is traced again.
 """
 
 import math
-from collections.abc import Mapping
 
-import keras
 import numpy as np
 from keras import ops, tree
 
 from keras_seq.generation.constraints import ENDED, TokenAutomaton, constraint_rows, sample_row
 from keras_seq.generation.samplers import SamplingConfig
-from keras_seq.layers.introspection import iter_layers, vocabulary_size
+from keras_seq.layers.introspection import vocabulary_size
 from keras_seq.ops.compiled import compiled, traced
 from keras_seq.random_draws import RowDraws
 
@@ -80,126 +76,134 @@ class SamplingLoop:
             ValueError: The model's logits are not finite, or the constraint has no text of `max_new_tokens`.
         """
         sampling = sampling or SamplingConfig()
-        ids, prompt_lengths, draws = prepare_batch(prompts, max_new_tokens, seed, first_row)
-        in_text = self._in_text(prompts) if sampling.repetition_penalty is not None else ()
-        rows, tables = constraint_rows(automaton, len(ids), max_new_tokens)
-        num_done, num_emitted = prompt_lengths.min(), 0  # columns filled in all rows; columns yielded
-        start, end = cache_start(num_done, self.context_length), draws.end
-        capacity = max(MIN_CAPACITY, 1 << (end - 1).bit_length())
-        state, t = self._prefill(ids, start, num_done, capacity)
-        while t < end:
-            if cache_start(t, self.context_length) > start:
+        texts = Texts(prompts, max_new_tokens, seed, first_row)
+        penalizes = sampling.repetition_penalty is not None
+        in_text = (texts.which_ids(vocabulary_size(self.model)),) if penalizes else ()
+        rows, tables = constraint_rows(automaton, len(prompts), max_new_tokens)
+        start = cache_start(texts.num_done, self.context_length)
+        state, t = self._prefill(texts, start)
+        while not texts.are_complete:
+            if cache_start(t, self.context_length) > start:  # the cache is full
                 start = cache_start(t, self.context_length)
-                state, t = self._prefill(ids, start, num_done, capacity)
-            n = int(min(STEPS_PER_CALL, end - t, self.context_length - (t - 1 - start)))
-            ids = with_room(ids, t + n)
-            is_prompt = np.arange(t, t + n) < np.maximum(prompt_lengths, num_done)[:, None]
-            prompt_ids = _steps_first(np.where(is_prompt, ids[:, t : t + n], -1))
-            uniform, count = _steps_first(draws(t, n)), np.array(n, "int32")
+                state, t = self._prefill(texts, start)
+            n = int(min(STEPS_PER_CALL, texts.end - t, self.context_length - (t - 1 - start)))
+            known, uniform = _steps_first(texts.known(t, n)), _steps_first(texts.draws(t, n))
+            last, count = texts.ids[:, t - 1], np.array(n, "int32")
             state, new, in_text, rows = self._sample_fn(
-                state, ids[:, t - 1], prompt_ids, uniform, count, sampling.options, in_text, rows, tables
+                state, last, known, uniform, count, sampling.options, in_text, rows, tables
             )
-            ids[:, t : t + n] = ops.convert_to_numpy(new)[:n].T
-            if (ids[:, t : t + n] == -1).any():
-                raise not_finite()
+            texts.fill(t, ops.convert_to_numpy(new)[:n].T)
             t += n
-            num_done = max(num_done, t)
-            if has_ended := rows and (ids[:, t - 1] == ENDED).all():
-                ids, num_done = all_ended(ids, prompt_lengths, num_done, end)
-            if new := new_tokens(ids, prompt_lengths, num_emitted, num_done):
-                yield np.stack(new)
-                num_emitted += len(new[0])
-            if has_ended:
-                yield from ended_columns(len(ids), max_new_tokens - num_emitted)
-                return
+            yield from texts.new_columns()
 
-    def _prefill(self, ids, start, end, capacity):
-        """Read full chunks of ids from `start`, at most up to `end` - 1; return the state and the next position."""
-        limit = () if self.model.context_length is None else (capacity,)
-        state, t = self.model.get_initial_state(len(ids), *limit), start
+    def _prefill(self, texts, start):
+        """Read whole chunks of the known ids from `start` on, but the last id; return the state and the next position.
+
+        The next steps read what is left.
+        """
+        state, t = initial_state(self.model, len(texts.ids), cache_capacity(texts.end)), start
         sizes = {PREFILL_CHUNK}
         if self.model.context_length is not None:
             sizes.add(self.context_length - cache_stride(self.context_length))
         for size in sorted((size for size in sizes if 0 < size < self.context_length), reverse=True):
-            while t + size < end:
-                state = self._prefill_fn(np.maximum(ids[:, t : t + size], 0), state)  # not ENDED
+            while t + size < texts.num_done:
+                state = self._prefill_fn(np.maximum(texts.ids[:, t : t + size], 0), state)  # not ENDED
                 t += size
         return state, t + 1
-
-    def _in_text(self, prompts):
-        """Return which ids each prompt has, one bool `[B, V]` in a tuple, as the loop carries it."""
-        in_text = np.zeros((len(prompts), vocabulary_size(self.model)), bool)
-        for row, prompt in zip(in_text, prompts, strict=True):
-            row[prompt] = True
-        return (in_text,)
 
     def _next_state(self, ids, state):
         return self.model(ids, state=state, training=False, return_state=True)[1]
 
-    def _sample_steps(self, state, last, prompt_ids, uniform, n, options, in_text, rows, tables):
-        """Take n steps; return the state, ids `[STEPS_PER_CALL, B]`, `in_text` and `rows`.
-
-        A prompt id of -1 is sampled.
-        """
+    def _sample_steps(self, state, last, known, uniform, n, options, in_text, rows, tables):
+        """Take n steps; return the state, ids `[STEPS_PER_CALL, B]`, `in_text` and `rows`."""
         sample_step = self._traced_step()
 
         def step(i, loop_vars):
             *args, out = loop_vars
-            args = sample_step(*args, prompt_ids[i], uniform[i], options, tables)
+            args = sample_step(*args, known[i], uniform[i], options, tables)
             return *args, ops.slice_update(out, (i, 0), args[1][None])
 
         out = ops.zeros((STEPS_PER_CALL, last.shape[0]), "int32")
         state, _, in_text, rows, out = ops.fori_loop(0, n, step, (state, last, in_text, rows, out))
         return state, out, in_text, rows
 
-    def _sample_step(self, state, last, in_text, rows, prompt_ids, uniform, options, tables):
+    def _sample_step(self, state, last, in_text, rows, known, uniform, options, tables):
         """Take one step; return the state, ids `[B]`, `in_text` and `rows`, the states of the constraint."""
         ids = ops.maximum(last, 0)[:, None]  # not -1, which a model refuses where it knows the value
         logits, next_state = self.model.step(ids, state)
         state = tree.map_structure(lambda new, old: ops.reshape(new, old.shape), next_state, state)  # static shapes
         sampled, next_rows = sample_row(logits, uniform, options, in_text, rows, tables)
-        is_new = prompt_ids < 0
+        is_new = known < 0
         rows = tuple(ops.where(is_new, new, old) for new, old in zip(next_rows, rows, strict=True))
-        last = ops.where(is_new, sampled, prompt_ids)
+        last = ops.where(is_new, sampled, known)
         new = last[:, None] == ops.arange(logits.shape[1], dtype="int32")
         return state, last, tuple(ops.logical_or(mask, new) for mask in in_text), rows
 
 
-def prepare_batch(prompts, max_new_tokens, seed, first_row):
-    """Lay out prompts in rows with room for new tokens."""
-    prompt_lengths = np.array([len(prompt) for prompt in prompts])
-    longest = int(prompt_lengths.max())
-    ids = np.zeros((len(prompts), longest + min(max_new_tokens, ROOM)), "int32")
-    for row, prompt in zip(ids, prompts, strict=True):
-        row[: len(prompt)] = prompt
-    return ids, prompt_lengths, RowDraws(seed, first_row, prompt_lengths, longest + max_new_tokens)
+class Texts:
+    """The ids of B texts, prompts first, filled from left to right; ids after a longer prompt come out together.
 
+    An id of -1 is not known yet, or marks logits that are not finite; ENDED follows the end under a constraint.
+    """
 
-def with_room(ids, count):
-    """Return ids `[B, N]` with at least `count` columns: as they are, or with as many zeros after them."""
-    return ids if count <= ids.shape[1] else np.pad(ids, ((0, 0), (0, max(count, ids.shape[1]))))
+    def __init__(self, prompts, max_new_tokens, seed, first_row):
+        self.prompt_lengths = np.array([len(prompt) for prompt in prompts])
+        self.longest, self.max_new_tokens = int(self.prompt_lengths.max()), max_new_tokens
+        self.end = self.longest + max_new_tokens
+        self.ids = np.zeros((len(prompts), self.longest + min(max_new_tokens, ROOM)), "int32")  # [B, columns]
+        for row, prompt in zip(self.ids, prompts, strict=True):
+            row[: len(prompt)] = prompt
+        self.draws = RowDraws(seed, first_row, self.prompt_lengths, self.end)
+        self.num_done, self.num_emitted = int(self.prompt_lengths.min()), 0  # columns filled; columns yielded
 
+    @property
+    def are_complete(self) -> bool:
+        """Whether all new columns were yielded."""
+        return self.num_emitted == self.max_new_tokens
 
-def all_ended(ids, prompt_lengths, num_done, last):
-    """Return ids and filled columns of which `new_tokens` gives the last ids of all rows."""
-    end = min(last, num_done + int(prompt_lengths.max() - prompt_lengths.min()))
-    ids = with_room(ids, end)
-    ids[:, num_done:end] = ENDED
-    return ids, end
+    def which_ids(self, size) -> np.ndarray:
+        """Return which of `size` ids each prompt has, bool `[B, V]`."""
+        in_text = np.zeros((len(self.ids), size), bool)
+        for row, ids, length in zip(in_text, self.ids, self.prompt_lengths, strict=True):
+            row[ids[:length]] = True
+        return in_text
 
+    def known(self, t, n) -> np.ndarray:
+        """Return the ids of n columns from t on, `[B, n]`; -1 where one is to be sampled."""
+        self._make_room(t + n)
+        is_known = np.arange(t, t + n) < np.maximum(self.prompt_lengths, self.num_done)[:, None]
+        return np.where(is_known, self.ids[:, t : t + n], -1)
 
-def ended_columns(batch_size, count):
-    """Yield columns of ENDED `[B, n]`, `count` in all."""
-    for start in range(0, count, ROOM):
-        yield np.full((batch_size, min(ROOM, count - start)), ENDED, "int32")
+    def fill(self, t, ids) -> None:
+        """Write columns `[B, n]` from t on."""
+        if (ids == -1).any():
+            raise not_finite()
+        end = t + ids.shape[1]
+        self._make_room(end)
+        self.ids[:, t:end] = ids
+        self.num_done = max(self.num_done, end)
 
+    def new_columns(self):
+        """Yield the new ids `[B, n]` that all rows have and that were not yielded yet."""
+        have_ended = (self.ids[:, self.num_done - 1] == ENDED).all()
+        if have_ended:  # as many columns as the row of the shortest prompt is ahead
+            ahead = min(self.longest - int(self.prompt_lengths.min()), self.end - self.num_done)
+            self.fill(self.num_done, np.full((len(self.ids), ahead), ENDED, "int32"))
+        count = self.num_done - self.longest
+        if count > self.num_emitted:
+            rows = zip(self.ids, self.prompt_lengths, strict=True)
+            yield np.stack([row[length + self.num_emitted : length + count] for row, length in rows])
+            self.num_emitted = count
+        while have_ended and not self.are_complete:
+            n = min(ROOM, self.max_new_tokens - self.num_emitted)
+            yield np.full((len(self.ids), n), ENDED, "int32")
+            self.num_emitted += n
 
-def new_tokens(ids, prompt_lengths, num_emitted, num_done):
-    """Return the sampled ids that were not yielded yet, the same number for every row."""
-    longest = prompt_lengths.max()
-    count = int(max(num_done - longest, 0))
-    rows = zip(ids, prompt_lengths, strict=True)
-    return [row[m + num_emitted : m + count] for row, m in rows] if count > num_emitted else []
+    def _make_room(self, count):
+        """Have at least `count` columns; twice as many as before, where there were fewer."""
+        columns = self.ids.shape[1]
+        if count > columns:
+            self.ids = np.pad(self.ids, ((0, 0), (0, max(count, columns))))
 
 
 def cache_start(t: int, context_length: float) -> int:
@@ -213,6 +217,25 @@ def cache_stride(context_length):
     return max(1, context_length // 2)
 
 
+def cache_capacity(num_ids: int) -> int:
+    """Return the slots of a cache for so many ids: a power of two, so that few sizes are compiled."""
+    return max(MIN_CAPACITY, 1 << (num_ids - 1).bit_length())
+
+
+def initial_state(model, batch_size: int, capacity: int):
+    """Return the state of B rows; the capacity counts where it is limited."""
+    return model.get_initial_state(batch_size, *(() if model.context_length is None else (capacity,)))
+
+
+def check_fits(prompt_length: int, max_new_tokens: int, context_length: float | None, name: str) -> None:
+    """Raise a ValueError unless a prompt and the new ids fit into a model's context."""
+    if context_length is not None and prompt_length + max_new_tokens > context_length:
+        raise ValueError(
+            f"The prompt and the new text have {prompt_length} + {max_new_tokens} ids; expected at most "
+            f"context_length={context_length} of {name}."
+        )
+
+
 def not_finite() -> ValueError:
     """Return the error for logits that are NaN or infinite."""
     return ValueError("The model's logits are not finite: its weights have diverged; use an earlier checkpoint.")
@@ -221,59 +244,3 @@ def not_finite() -> ValueError:
 def _steps_first(rows):
     """Transpose rows `[B, n]` and pad them with zeros to `[STEPS_PER_CALL, B]`."""
     return np.pad(rows.T, ((0, STEPS_PER_CALL - rows.shape[1]), (0, 0)))
-
-
-# Take the last positions out of a state again, without reading the text once more.
-#
-#     key/value cache     slots from position n on are marked as empty, and are the next to be written
-#     position counter    n
-#
-# A state that holds nothing else can be rewound. That of a recurrent layer cannot: it does not say what it was before.
-
-
-def can_rewind(model, state) -> bool:
-    """Return whether `rewound` suffices to take positions out of a state."""
-    layers = [*iter_layers(model, attributes=True)]
-    forgets = any(
-        getattr(layer, name, None) is not None for layer in layers for name in ("sliding_window", "document_token")
-    )
-    rest = tree.flatten(tree.traverse(lambda part: () if _is_cache(part) else None, state))
-    return not forgets and all(map(_is_integer, rest))
-
-
-def rewound(before, after, count):
-    """Return a state after the first `count` of the positions that were read between two states.
-
-    Where it cannot be rewound, `after` has to be the state after `count` positions followed by padding, whose slots
-    become free.
-    """
-
-    def rewind(before, after):
-        if not _is_integer(after):
-            return after
-        if len(after.shape) == 2:  # positions of the slots
-            return ops.where(after <= ops.max(before, axis=1, keepdims=True) + count, after, -1)
-        return ops.minimum(after, before + count)
-
-    return tree.map_structure(rewind, before, after)
-
-
-def with_free_slots(state, count: int):
-    """Return a state whose caches have `count` more slots, all empty."""
-
-    def extend(part):
-        if not _is_cache(part):
-            return None
-        empty = {"key": 0, "value": 0, "position": -1}
-        pads = {name: ((0, 0), (0, count), *[(0, 0)] * (len(part[name].shape) - 2)) for name in empty}
-        return {**part, **{name: ops.pad(part[name], pads[name], constant_values=empty[name]) for name in empty}}
-
-    return tree.traverse(extend, state)
-
-
-def _is_cache(part):
-    return isinstance(part, Mapping) and "position" in part
-
-
-def _is_integer(x):
-    return "int" in keras.backend.standardize_dtype(x.dtype)

@@ -1,13 +1,15 @@
-"""Search for the likeliest sequence: greedily, or with W hypotheses side by side (beam search).
+"""Search for a likely sequence: greedily, with W hypotheses side by side (beam search), or by contrast.
 
     log p(y) = sum over n of log softmax(logits_n)[y_n]                     in float64, in NumPy on every backend
     score(y) = log p(y) / ((5 + |y|) / 6)^a         |y| counts the end token;  Wu et al. (2016, equation 14)
 
-A step is any `step(ids [B, 1], state) -> (logits [B, V], state)`, such as `model.step`; compile it once with
-`keras_seq.ops.compiled`. The state is any nest of tensors whose first axis is B; scalars are shared by all rows.
-
 A finished hypothesis keeps its place in the beam; the others share the remaining places (Sutskever et al., 2014).
 Unfinished ones have the same length, so `log p` alone orders them; the score compares those of different lengths.
+
+Contrastive search (Su et al., 2022, arXiv:2202.06417) prefers likely tokens unlike those before, where h_j is the last
+hidden state at position j and h_v that of candidate v:
+
+    next id = argmax over the k likeliest v of  (1 - a) p(v | x) - a max over j of cos(h_v, h_j)
 """
 
 import math
@@ -18,7 +20,7 @@ import numpy as np
 from keras import ops, tree
 
 from keras_seq import checks
-from keras_seq.generation.sampling_loop import not_finite
+from keras_seq.generation.sampling_loop import check_fits, not_finite
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.compiled import compiled
 
@@ -30,8 +32,10 @@ def greedy(step: Callable, state, start_ids, max_new_tokens: int, end_token_id: 
     """Take the likeliest next id at each step. The loop runs in NumPy, around the compiled step.
 
     Args:
-        step: A function `step(ids [B, 1], state) -> (logits [B, V], state)`.
-        state: State of B rows, before `start_ids`.
+        step: A function `step(ids [B, 1], state) -> (logits [B, V], state)`, such as `model.step`; compile it once with
+            `keras_seq.ops.compiled`.
+        state: State of B rows, before `start_ids`: any nest of tensors whose first axis is B, and scalars, which all
+            rows share.
         start_ids: Integers `[B]`, the first inputs, not part of the result: the start token of a target, or the last
             id of a prompt.
         max_new_tokens: Length of the result, at least 1.
@@ -123,6 +127,54 @@ def beam_search(
     return np.take_along_axis(ids, order[..., None], axis=1), np.take_along_axis(scores, order, axis=1)
 
 
+def contrastive_search(model, ids: list[int], max_new_tokens: int, top_k: int = 4, alpha: float = 0.6) -> list[int]:
+    """Return the ids after one prompt by contrastive search, which draws nothing; with `alpha` 0 it is greedy.
+
+    Args:
+        model: A `LanguageModel`.
+        ids: The prompt, at least one id; with `max_new_tokens` more, at most the model's context length.
+        max_new_tokens: Number of ids to return, at least 0.
+        top_k: k, candidates at each position.
+        alpha: Weight a of the similarity, from 0 to 1.
+
+    Returns:
+        `max_new_tokens` ids.
+
+    Raises:
+        ValueError: The model is not a `LanguageModel`, the prompt is empty, there are more ids than the context
+            length, an argument is out of its range, or logits are not finite.
+    """
+    if not hasattr(model, "hidden_states"):
+        raise ValueError(f"model={model!r}; expected a LanguageModel: contrastive search compares its hidden states.")
+    top_k = checks.positive_integer("top_k", top_k)
+    checks.number("alpha", alpha, min_value=0, max_value=1)
+    max_new_tokens = checks.non_negative_integer("max_new_tokens", max_new_tokens)
+    if not isinstance(ids, list) or not all(isinstance(id, numbers.Integral) for id in ids):
+        raise ValueError(f"ids={ids!r}; expected a list of ids.")
+    if not ids:
+        raise ValueError("The prompt is empty; expected at least one id.")
+    tensor_checks.ids_below("ids", ids, model.embedding.input_dim)
+    check_fits(len(ids), max_new_tokens, model.context_length, model.name)
+
+    def forward(ids, state):
+        x, state = model.hidden_states(ids, state=state, training=False, return_state=True)
+        return ops.cast(x, "float32"), model.logits(x)[:, -1], state
+
+    forward = compiled(forward, model, reduce_retracing=True)
+    hidden, logits, state = forward(np.array([ids], "int32"), model.get_initial_state(1))
+    past, log_p, new = _directions(hidden)[0], log_softmax(logits)[0], []
+    for _ in range(max_new_tokens):
+        candidates = largest(log_p, min(top_k, len(log_p)))
+        hidden, logits, states = forward(candidates[:, None].astype("int32"), gather_rows(state, 0 * candidates))
+        directions = _directions(hidden)[:, 0]
+        max_similarity = (directions @ past.T).max(axis=-1)
+        best = int(np.argmax((1 - alpha) * np.exp(log_p[candidates]) - alpha * max_similarity))
+        past, log_p = np.concatenate([past, directions[best : best + 1]]), log_softmax(logits)[best]
+        state = gather_rows(states, np.array([best]))
+        new.append(int(candidates[best]))
+    return new
+
+
 def beam_step(log_probabilities, log_p, finished, end_token_id: int):
     """Select the best W of the W V continuations of each row."""
     batch_size, num_beams, vocabulary_size = log_probabilities.shape
@@ -171,66 +223,6 @@ def _checked(start_ids, max_new_tokens, end_token_id):
         raise ValueError(f"end_token_id={end_token_id!r}; expected an id, or None if no id ends a sequence.")
     max_new_tokens = checks.positive_integer("max_new_tokens", max_new_tokens)
     return start_ids, max_new_tokens, NO_END if end_token_id is None else end_token_id
-
-
-# Contrastive search (Su et al., 2022, arXiv:2202.06417): likely tokens unlike those before. It is deterministic.
-#
-#     next id = argmax over the k likeliest v of  (1 - a) p(v | x) - a max over j of cos(h_v, h_j)
-#
-# h_j is the last hidden state at position j, h_v that of candidate v. With a = 0 the search is greedy.
-
-
-def contrastive_search(model, ids: list[int], max_new_tokens: int, top_k: int = 4, alpha: float = 0.6) -> list[int]:
-    """Return the ids after one prompt. The loop runs in NumPy, around a compiled forward pass.
-
-    Args:
-        model: A `LanguageModel`.
-        ids: The prompt, at least one id; with `max_new_tokens` more, at most the model's context length.
-        max_new_tokens: Number of ids to return, at least 0.
-        top_k: k, candidates at each position.
-        alpha: Weight a of the similarity, from 0 to 1.
-
-    Returns:
-        `max_new_tokens` ids.
-
-    Raises:
-        ValueError: The model is not a `LanguageModel`, the prompt is empty, there are more ids than the context
-            length, an argument is out of its range, or logits are not finite.
-    """
-    if not hasattr(model, "hidden_states"):
-        raise ValueError(f"model={model!r}; expected a LanguageModel: contrastive search compares its hidden states.")
-    top_k = checks.positive_integer("top_k", top_k)
-    checks.number("alpha", alpha, min_value=0, max_value=1)
-    max_new_tokens = checks.non_negative_integer("max_new_tokens", max_new_tokens)
-    if not isinstance(ids, list) or not all(isinstance(id, numbers.Integral) for id in ids):
-        raise ValueError(f"ids={ids!r}; expected a list of ids.")
-    if not ids:
-        raise ValueError("The prompt is empty; expected at least one id.")
-    tensor_checks.ids_below("ids", ids, model.embedding.input_dim)
-    context_length = model.context_length
-    if context_length is not None and len(ids) + max_new_tokens > context_length:
-        raise ValueError(
-            f"The prompt and the new tokens have {len(ids)} + {max_new_tokens} ids; contrastive search expects at most "
-            f"context_length={context_length}."
-        )
-
-    def forward(ids, state):
-        x, state = model.hidden_states(ids, state=state, training=False, return_state=True)
-        return ops.cast(x, "float32"), model.logits(x)[:, -1], state
-
-    forward = compiled(forward, model, reduce_retracing=True)
-    hidden, logits, state = forward(np.array([ids], "int32"), model.get_initial_state(1))
-    past, log_p, new = _directions(hidden)[0], log_softmax(logits)[0], []
-    for _ in range(max_new_tokens):
-        candidates = largest(log_p, min(top_k, len(log_p)))
-        hidden, logits, states = forward(candidates[:, None].astype("int32"), gather_rows(state, 0 * candidates))
-        directions = _directions(hidden)[:, 0]
-        max_similarity = (directions @ past.T).max(axis=-1)
-        best = int(np.argmax((1 - alpha) * np.exp(log_p[candidates]) - alpha * max_similarity))
-        past, log_p = np.concatenate([past, directions[best : best + 1]]), log_softmax(logits)[best]
-        state = gather_rows(states, np.array([best]))
-        new.append(int(candidates[best]))
-    return new
 
 
 def _directions(x):

@@ -8,31 +8,50 @@
 Leviathan et al. (2023), arXiv:2211.17192; Chen et al. (2023), arXiv:2302.01318. All rounds of a text are one compiled
 loop over arrays of constant shapes. Both models read the id before x_1 and x_1 .. x_k, and forget what was refused:
 
-    key/value caches    are rewound
+    key/value caches    are rewound: slots from position n on become empty, the position counter becomes n
     other states        are values: that from before the round reads the accepted ids, followed by padding
 
 Ids of the prompt that were not read before the loop are proposals of probability 1.
 """
 
 import dataclasses
+from collections.abc import Mapping
 
+import keras
 import numpy as np
 from keras import ops, tree
 
 from keras_seq import checks
-from keras_seq.generation.samplers import SamplingConfig, probabilities
-from keras_seq.generation.sampling_loop import (
-    MIN_CAPACITY,
-    PREFILL_CHUNK,
-    can_rewind,
-    not_finite,
-    rewound,
-    with_free_slots,
-)
-from keras_seq.layers.introspection import vocabulary_size
+from keras_seq.generation.samplers import SamplingConfig, draw, probabilities
+from keras_seq.generation.sampling_loop import PREFILL_CHUNK, cache_capacity, check_fits, initial_state, not_finite
+from keras_seq.layers.introspection import iter_layers, vocabulary_size
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.compiled import compiled, traced
 from keras_seq.random_draws import uniform_draws
+
+
+def accept(proposals, q, p, uniform):
+    """Return how many of proposals `[B, k]` are accepted, and the ids that follow them, both `[B]`.
+
+    The probabilities are q `[B, k, V]` and p `[B, k + 1, V]`; `uniform [B, k + 1]` are the draws.
+    """
+
+    def of_proposals(rows):
+        return ops.take_along_axis(rows, proposals[:, :, None], axis=2)[:, :, 0]
+
+    is_accepted = uniform[:, :-1] * of_proposals(q) < of_proposals(p[:, :-1])
+    count = ops.sum(ops.cumprod(ops.cast(is_accepted, "int32"), axis=1), axis=1)
+    # p and q at the first place that was not accepted, [B, V]; after the last proposal q is 0
+    at_count = ops.arange(p.shape[1], dtype="int32") == count[:, None]
+    p, q = (ops.sum(ops.where(at_count[:, :, None], x, 0), axis=1) for x in (p, ops.pad(q, ((0, 0), (0, 1), (0, 0)))))
+    rest = ops.maximum(p - q, 0)
+    following = draw(ops.where(ops.any(rest > 0, axis=1, keepdims=True), rest, p), uniform[:, -1])
+    return ops.cast(count, "int32"), ops.where(ops.isfinite(ops.sum(p + q, axis=1)), following, -1)
+
+
+def _certain(p, known):
+    """Return p `[T, V]` with probability 1 for ids that are known, `[T]`, -1 where they are not."""
+    return ops.where(known[:, None] >= 0, ops.cast(known[:, None] == ops.arange(p.shape[1], dtype="int32"), p.dtype), p)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +111,7 @@ class SpeculativeLoop:
         sampling = sampling or SamplingConfig()
         self._check(ids, max_new_tokens, sampling)
         k, start, end = self.num_draft_tokens, len(ids), len(ids) + max_new_tokens
-        capacity = max(MIN_CAPACITY, 1 << (end - 1).bit_length())
+        capacity = cache_capacity(end)
         text = np.full(capacity + k, -1, "int32")  # -1: not known yet
         text[:start] = ids
         num_read = (start - 1) // PREFILL_CHUNK * PREFILL_CHUNK
@@ -126,13 +145,14 @@ class SpeculativeLoop:
             state, ids, q = loop_vars
             logits, state = proposer.read(ops.slice(ids, (0, n), (1, 1)), state, t - 1 + n)
             row = _certain(probabilities(logits[0], options), known[n][None])
-            ids = ops.slice_update(ids, (0, n + 1), _draw(row, uniform[n][None])[:, None])
+            ids = ops.slice_update(ids, (0, n + 1), draw(row, uniform[n][None])[:, None])
             return state, ids, ops.slice_update(q, (n, 0), row)
 
-        ids = ops.pad(ops.maximum(ops.slice(text, (t - 1,), (1,)), 0)[None], ((0, 0), (0, k + 1)))
+        # the id before t, and room for k + 1 proposals: one more than counts, so that the draft reads the k-th
+        ids = ops.pad(ops.maximum(ops.slice(text, (t - 1,), (1,)), 0)[None], ((0, 0), (0, k + 1)))  # [1, k + 2]
         q = ops.zeros((k + 1, vocabulary_size(self.models[0])))
         proposed, ids, q = ops.fori_loop(0, k + 1, propose, (states[1], ids, q))
-        ids = ids[:, :-1]
+        ids = ids[:, :-1]  # [1, k + 1]
         logits, verified = reader.read(ids, states[0], t - 1)
         p = _certain(probabilities(logits[0], options), known)
         count, following = accept(ids[:, 1:], q[None, :-1], p[None], uniform[None, k:])
@@ -153,37 +173,7 @@ class SpeculativeLoop:
             raise ValueError("The prompt is empty; expected at least one id.")
         tensor_checks.ids_below("ids", ids, vocabulary_size(self.models[0]))
         for model in self.models:
-            if model.context_length is not None and len(ids) + max_new_tokens > model.context_length:
-                raise ValueError(
-                    f"The prompt and the new text have {len(ids)} + {max_new_tokens} tokens; with a draft model, "
-                    f"expected at most context_length={model.context_length} of {model.name}."
-                )
-
-
-def accept(proposals, q, p, uniform):
-    """Return how many proposals are accepted, and the id that follows them, for each row."""
-
-    def of_proposals(rows):
-        return ops.take_along_axis(rows, proposals[:, :, None], axis=2)[:, :, 0]
-
-    is_accepted = uniform[:, :-1] * of_proposals(q) < of_proposals(p[:, :-1])
-    count = ops.sum(ops.cumprod(ops.cast(is_accepted, "int32"), axis=1), axis=1)
-    at_count = ops.arange(p.shape[1], dtype="int32") == count[:, None]
-    p, q = (ops.sum(ops.where(at_count[:, :, None], x, 0), axis=1) for x in (p, ops.pad(q, ((0, 0), (0, 1), (0, 0)))))
-    rest = ops.maximum(p - q, 0)
-    following = _draw(ops.where(ops.any(rest > 0, axis=1, keepdims=True), rest, p), uniform[:, -1])
-    return ops.cast(count, "int32"), ops.where(ops.isfinite(ops.sum(p + q, axis=1)), following, -1)
-
-
-def _certain(p, known):
-    """Return p `[T, V]` with probability 1 for ids that are known, `[T]`, -1 where they are not."""
-    return ops.where(known[:, None] >= 0, ops.cast(known[:, None] == ops.arange(p.shape[1], dtype="int32"), p.dtype), p)
-
-
-def _draw(p, uniform):
-    """Return the first ids at which the cumulative probability exceeds `uniform [B]`; p `[B, V]` need not sum to 1."""
-    cumulative = ops.cumsum(p, axis=-1)
-    return ops.sum(ops.cast(cumulative <= uniform[:, None] * cumulative[:, -1:], "int32"), axis=-1)
+            check_fits(len(ids), max_new_tokens, model.context_length, model.name)
 
 
 class _Reader:
@@ -196,8 +186,7 @@ class _Reader:
 
     def initial_state(self, ids, capacity, free_slots):
         """Return the state after ids `[T]`, a multiple of PREFILL_CHUNK."""
-        state = self.model.get_initial_state(1, *(() if self.model.context_length is None else (capacity,)))
-        state = with_free_slots(state, free_slots)
+        state = with_free_slots(initial_state(self.model, 1, capacity), free_slots)
         for chunk in ids.reshape(-1, 1, PREFILL_CHUNK):
             state = self._prefill_fn(chunk, state)
         return state
@@ -217,3 +206,51 @@ class _Reader:
         mask = None if count is None else (ops.arange(ids.shape[1], dtype="int32") < count)[None]
         logits, after = self.model(ids, state=state, training=False, return_state=True, mask=mask)
         return logits, tree.map_structure(lambda new, old: ops.reshape(new, old.shape), after, state)  # static shapes
+
+
+def can_rewind(model, state) -> bool:
+    """Return whether `rewound` suffices to take positions out of a state."""
+    layers = [*iter_layers(model, attributes=True)]
+    forgets = any(
+        getattr(layer, name, None) is not None for layer in layers for name in ("sliding_window", "document_token")
+    )
+    rest = tree.flatten(tree.traverse(lambda part: () if _is_cache(part) else None, state))
+    return not forgets and all(map(_is_integer, rest))
+
+
+def rewound(before, after, count):
+    """Return a state after the first `count` of the positions that were read between two states.
+
+    Where it cannot be rewound, `after` has to be the state after `count` positions followed by padding, whose slots
+    become free.
+    """
+
+    def rewind(before, after):
+        if not _is_integer(after):
+            return after
+        if len(after.shape) == 2:  # positions of the slots
+            return ops.where(after <= ops.max(before, axis=1, keepdims=True) + count, after, -1)
+        return ops.minimum(after, before + count)
+
+    return tree.map_structure(rewind, before, after)
+
+
+def with_free_slots(state, count: int):
+    """Return a state whose caches have `count` more slots, all empty."""
+
+    def extend(part):
+        if not _is_cache(part):
+            return None
+        empty = {"key": 0, "value": 0, "position": -1}
+        pads = {name: ((0, 0), (0, count), *[(0, 0)] * (len(part[name].shape) - 2)) for name in empty}
+        return {**part, **{name: ops.pad(part[name], pads[name], constant_values=empty[name]) for name in empty}}
+
+    return tree.traverse(extend, state)
+
+
+def _is_cache(part):
+    return isinstance(part, Mapping) and "position" in part
+
+
+def _is_integer(x):
+    return "int" in keras.backend.standardize_dtype(x.dtype)

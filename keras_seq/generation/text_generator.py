@@ -17,7 +17,7 @@ import numpy as np
 from keras_seq import checks
 from keras_seq.generation.constraints import ENDED, Constraint
 from keras_seq.generation.samplers import SamplingConfig
-from keras_seq.generation.sampling_loop import SamplingLoop
+from keras_seq.generation.sampling_loop import SamplingLoop, check_fits
 from keras_seq.generation.search import beam_search, contrastive_search
 from keras_seq.generation.uncached_model import UncachedModel, UncachedSamplingLoop
 from keras_seq.layers.introspection import check_tokenizer
@@ -43,7 +43,8 @@ class TextGenerator:
     """
 
     def __init__(self, model, tokenizer):
-        _check_methods("tokenizer", tokenizer, ("encode", "decode"), "a CharacterTokenizer or another tokenizer")
+        if not (hasattr(tokenizer, "encode") and hasattr(tokenizer, "decode")):
+            raise ValueError(f"tokenizer={tokenizer!r}; expected a CharacterTokenizer or another tokenizer.")
         self.model, self.tokenizer, self._last_automaton = model, tokenizer, ()
         if all(hasattr(model, name) for name in ("step", "get_initial_state", "context_length")):
             check_tokenizer(tokenizer, model)
@@ -86,14 +87,22 @@ class TextGenerator:
             ValueError: A prompt is empty or has a character that the tokenizer does not know, an argument is out of its
                 range, or logits are not finite.
         """
-        if isinstance(prompt, str):
-            options = {"stop_token_ids": stop_token_ids, "constraint": constraint, **sampling_options}
-            parts = self.stream(prompt, max_new_tokens, temperature, seed, stop_strings, **options)
-            return prompt + "".join(parts)
-        if not isinstance(prompt, list | tuple):
+        if not isinstance(prompt, str | list | tuple):
             raise ValueError(f"prompt={prompt!r}; expected a text, or a list of texts.")
-        stops = stop_strings, stop_token_ids
-        return self._texts(list(prompt), max_new_tokens, temperature, seed, stops, constraint, sampling_options)
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        prompt_ids, sampling, stops = self._check_arguments(
+            prompts, max_new_tokens, temperature, seed, (stop_strings, stop_token_ids), sampling_options
+        )
+        new_ids = [[] for _ in prompts]  # for each row, a list of lists of ids
+        for columns in self._sample(prompt_ids, max_new_tokens, sampling, seed, constraint):
+            for row, new in zip(new_ids, columns, strict=True):
+                row.append(new[new >= 0].tolist())
+            rows = zip(prompt_ids, new_ids, strict=True)
+            if any(stops) and all(self._has_stopped(ids, new, *stops) for ids, new in rows):
+                break
+        rows = zip(prompts, prompt_ids, new_ids, strict=True)
+        texts = [text + "".join(self._stream_text(ids, new, *stops)) for text, ids, new in rows]
+        return texts[0] if isinstance(prompt, str) else texts
 
     def stream(
         self,
@@ -108,31 +117,14 @@ class TextGenerator:
     ) -> Iterator[str]:
         """Return an iterator over the text after one prompt, in parts as they are sampled.
 
-        Args:
-            prompt: A text of at least one token.
-            max_new_tokens: Tokens to sample, at least 0; characters for a `CharacterTokenizer`.
-            temperature: Divisor of the logits, at least 0; 0 takes the likeliest token.
-            seed: The same seed gives the same text.
-            stop_strings: A text or a list of texts. The generated text ends before the first of them.
-            stop_token_ids: Ids that end the generated text, and are not part of it.
-            constraint: What the whole text after the prompt has to be: `choices`, `regex` or `json_schema` of
-                `keras_seq.generation.constraints`. It ends where the model would leave the constraint.
-            **sampling_options: `top_k`, `top_p`, `min_p`, `typical_p`, `repetition_penalty`; see `SamplingConfig`.
-
-        Returns:
-            An iterator over strings. Arguments are checked before it is returned.
-
-        Raises:
-            ValueError: The prompt is empty or has a character that the tokenizer does not know, an argument is out of
-                its range, or, during iteration, logits are not finite.
+        Arguments are those of a call, and are checked before the iterator is returned. Logits that are not finite
+        raise a ValueError during iteration.
         """
         (ids,), sampling, stops = self._check_arguments(
             [prompt], max_new_tokens, temperature, seed, (stop_strings, stop_token_ids), sampling_options
         )
-        automaton = self._automaton(constraint)
-        columns = _until_ended(self.sampling_loop([ids], max_new_tokens, sampling, seed, automaton=automaton))
-        new = (new[0][new[0] >= 0].tolist() for new in columns)
-        return self._stream_text(ids, new, *stops)
+        columns = self._sample([ids], max_new_tokens, sampling, seed, constraint)
+        return self._stream_text(ids, (new[0][new[0] >= 0].tolist() for new in columns), *stops)
 
     def beam(self, prompt: str, max_new_tokens: int = 100, num_beams: int = 4, length_penalty: float = 0.0) -> str:
         """Return the prompt followed by the likeliest text that `beam_search` finds.
@@ -151,12 +143,7 @@ class TextGenerator:
                 than the context length, an argument is out of its range, or logits are not finite.
         """
         (ids,), _, _ = self._check_arguments([prompt], max_new_tokens, 0.0, 0, ((), ()), {})
-        context_length = self.sampling_loop.context_length
-        if len(ids) + max_new_tokens > context_length:
-            raise ValueError(
-                f"The prompt and the new text have {len(ids)} + {max_new_tokens} tokens; beam search expects at most "
-                f"context_length={context_length}."
-            )
+        check_fits(len(ids), max_new_tokens, self.sampling_loop.context_length, self.model.name)
         if not max_new_tokens:
             return prompt
         start_ids, state = ids[-1:], self._state_after(ids[:-1])
@@ -193,9 +180,21 @@ class TextGenerator:
             _, state = self.model(np.array([ids]), state=state, training=False, return_state=True)
         return state
 
+    def _sample(self, prompt_ids, max_new_tokens, sampling, seed, constraint):
+        """Return an iterator over columns of new ids `[B, n]`, until all texts have ended under a constraint."""
+        automaton = None if constraint is None else self._automaton(constraint)
+        batches = self.sampling_loop(prompt_ids, max_new_tokens, sampling, seed, automaton=automaton)
+
+        def until_ended():
+            for columns in batches:
+                yield columns
+                if (columns[:, -1] == ENDED).all():
+                    return
+
+        return until_ended()
+
     def _automaton(self, constraint):
-        if constraint is None:
-            return None
+        """Return the automaton of a constraint over this tokenizer; the last one is kept."""
         if not isinstance(constraint, Constraint):
             raise ValueError(f"constraint={constraint!r}; expected a Constraint, such as regex('[0-9]+').")
         document_token = getattr(self.model, "document_token", None)
@@ -203,22 +202,6 @@ class TextGenerator:
             excluded = () if document_token is None else (document_token,)
             self._last_automaton = constraint, document_token, constraint.automaton(self.tokenizer, excluded)
         return self._last_automaton[2]
-
-    def _texts(self, prompts, max_new_tokens, temperature, seed, stops, constraint, sampling_options):
-        prompt_ids, sampling, stops = self._check_arguments(
-            prompts, max_new_tokens, temperature, seed, stops, sampling_options
-        )
-        new_ids = [[] for _ in prompt_ids]  # for each row, a list of lists of ids
-        automaton = self._automaton(constraint)
-        batches = self.sampling_loop(prompt_ids, max_new_tokens, sampling, seed, automaton=automaton)
-        for columns in _until_ended(batches):
-            for row, new in zip(new_ids, columns, strict=True):
-                row.append(new[new >= 0].tolist())
-            rows = zip(prompt_ids, new_ids, strict=True)
-            if any(stops) and all(self._has_stopped(ids, new, *stops) for ids, new in rows):
-                break
-        rows = zip(prompts, prompt_ids, new_ids, strict=True)
-        return [prompt + "".join(self._stream_text(ids, new, *stops)) for prompt, ids, new in rows]
 
     def _has_stopped(self, prompt_ids, new_ids, stop_strings, stop_token_ids):
         new_ids = [*itertools.chain(*new_ids)]
@@ -272,14 +255,6 @@ class TextGenerator:
         return prompt_ids, SamplingConfig(temperature, **sampling_options), (tuple(stops), stop_token_ids)
 
 
-def _until_ended(batches):
-    """Yield columns of ids `[B, n]` until the texts of all rows have ended under a constraint."""
-    for columns in batches:
-        yield columns
-        if (columns[:, -1:] == ENDED).all() and columns.size:
-            return
-
-
 def _until_stop(parts, stop_token_ids):
     """Yield lists of ids up to the first one that ends the text, which is left out."""
     for ids in parts:
@@ -287,11 +262,6 @@ def _until_stop(parts, stop_token_ids):
         yield ids[:end]
         if end is not None:
             return
-
-
-def _check_methods(name, value, methods, expected):
-    if not all(hasattr(value, method) for method in methods):
-        raise ValueError(f"{name}={value!r}; expected {expected}.")
 
 
 @functools.lru_cache(maxsize=2)

@@ -13,17 +13,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_seq.generation.constraints import ENDED, TokenAutomaton, constraint_rows, sample_row
+from keras_seq.generation.constraints import TokenAutomaton, constraint_rows, sample_row
 from keras_seq.generation.samplers import SamplingConfig
-from keras_seq.generation.sampling_loop import (
-    all_ended,
-    cache_start,
-    ended_columns,
-    new_tokens,
-    not_finite,
-    prepare_batch,
-    with_room,
-)
+from keras_seq.generation.sampling_loop import Texts, cache_start
 from keras_seq.layers.introspection import iter_layers
 from keras_seq.ops.compiled import compiled
 
@@ -110,33 +102,23 @@ class UncachedSamplingLoop:
     ):
         """Yield the ids after the prompts, one column at a time; arguments and errors as for `SamplingLoop`."""
         sampling = sampling or SamplingConfig()
-        ids, prompt_lengths, draws = prepare_batch(prompts, max_new_tokens, seed, first_row)
-        in_text, num_emitted = np.zeros((len(ids), self.uncached_model.vocabulary_size), bool), 0
-        for row, prompt in zip(in_text, prompts, strict=True):
-            row[prompt] = True
-        rows, tables = constraint_rows(automaton, len(ids), max_new_tokens)
-        for t in range(prompt_lengths.min(), draws.end):
-            ids = with_room(ids, t + 1)
-            past = np.maximum(ids[:, cache_start(t, self.context_length) : t], 0)  # not ENDED
-            logits, is_new = self.uncached_model.logits(past)[:, -1], t >= prompt_lengths
-            sampled, next_rows = self._sample_fn(logits, draws(t, 1)[:, 0], sampling.options, (in_text,), rows, tables)
+        texts = Texts(prompts, max_new_tokens, seed, first_row)
+        in_text = texts.which_ids(self.uncached_model.vocabulary_size)
+        rows, tables = constraint_rows(automaton, len(prompts), max_new_tokens)
+        while not texts.are_complete:
+            t = texts.num_done
+            past = np.maximum(texts.ids[:, cache_start(t, self.context_length) : t], 0)  # not ENDED
+            logits, uniform = self.uncached_model.logits(past)[:, -1], texts.draws(t, 1)[:, 0]
+            sampled, next_rows = self._sample_fn(logits, uniform, sampling.options, (in_text,), rows, tables)
+            known = texts.known(t, 1)[:, 0]
+            is_new = known < 0
             rows = tuple(
                 np.where(is_new, ops.convert_to_numpy(new), old) for new, old in zip(next_rows, rows, strict=True)
             )
-            sampled = np.where(is_new, ops.convert_to_numpy(sampled), ids[:, t])
-            if (sampled == -1).any():
-                raise not_finite()
-            ids[:, t] = sampled
-            in_text[np.arange(len(ids)), np.maximum(sampled, 0)] |= sampled >= 0
-            num_done = t + 1
-            if has_ended := rows and (sampled == ENDED).all():
-                ids, num_done = all_ended(ids, prompt_lengths, num_done, draws.end)
-            if new := new_tokens(ids, prompt_lengths, num_emitted, num_done):
-                yield np.stack(new)
-                num_emitted += len(new[0])
-            if has_ended:
-                yield from ended_columns(len(ids), max_new_tokens - num_emitted)
-                return
+            ids = np.where(is_new, ops.convert_to_numpy(sampled), known)
+            texts.fill(t, ids[:, None])
+            in_text[np.arange(len(ids)), np.maximum(ids, 0)] |= ids >= 0
+            yield from texts.new_columns()
 
 
 def required_arguments(model):

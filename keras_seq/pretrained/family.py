@@ -3,7 +3,8 @@
     Setting      keys of config.json                              <->  fields of a keras_seq config
     Tensor       a tensor of model.safetensors, in some layout    <->  one or several variables of the Keras model
 
-`config_table.py` and `tensor_table.py` are the functions that read them; a family is one file beside them.
+Settings are read and written here, tensors in `tensor_table.py`. Every key of a config.json is used, known to change
+nothing, or refused. A family is a file of `families/`.
 """
 
 import dataclasses
@@ -91,8 +92,13 @@ class Family:
     base_prefix: str = ""
     """Beginning of the names that a class without a head, `...Model`, does not write."""
     build: Callable[..., Any] | None = None
-    """`(config, vocabulary_size, dtype, architecture) -> models`, the first of which is the result; one model of
-    `config.build_model` unless given."""
+    """`(config, vocabulary_size, dtype, architecture) -> models`, for `build_models`."""
+
+    def build_models(self, config, vocabulary_size, dtype=None, architecture="") -> tuple:
+        """Build the model of a config; BERT's may have its encoder beside it."""
+        if self.build:
+            return self.build(config, vocabulary_size, dtype, architecture)
+        return (config.build_model(vocabulary_size, dtype=dtype),)
 
 
 def same(key: str, field: str, default: Any) -> Setting:
@@ -144,9 +150,6 @@ def normalization(name: str, path: str) -> tuple[Tensor, ...]:
         Tensor(f"{name}.weight", (f"{path}/scale",)),
         Tensor(f"{name}.bias", (f"{path}/beta",)),
     )
-
-
-# Read a config.json by a family's settings, and write one: every key is used, known to change nothing, or refused.
 
 
 _IGNORED = (

@@ -1,8 +1,12 @@
-"""Get a Hugging Face folder by its name: a pinned revision, from this machine's cache, and from the network if allowed.
+"""Load a Hugging Face folder: config.json by a table of keys, the tensors by a table of names, the tokenizer's files.
 
-commit = "607a30d783dfa663caf39e06633721c8d4cfcd7e"        # git ls-remote https://huggingface.co/NAME HEAD prints it
-folder = download("openai-community/gpt2", revision=commit, online=True)       # once
-loaded = load(download("openai-community/gpt2", revision=commit))              # then offline
+```python
+commit = "607a30d783dfa663caf39e06633721c8d4cfcd7e"    # git ls-remote https://huggingface.co/NAME HEAD prints it
+loaded = load(download("openai-community/gpt2", revision=commit, online=True))    # from the cache, if it is there
+print(generate(loaded.model, loaded.tokenizer, "Once upon a time", stop_token_ids=loaded.stop_token_ids))
+```
+
+Shapes are compared before anything is allocated, and tensors are read one at a time.
 """
 
 import dataclasses
@@ -22,52 +26,6 @@ from keras_seq.tokenizers.base import Tokenizer
 
 FILES = ("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", "chat_template.jinja")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt")
-
-
-def download(name: str, revision: str | None = None, online: bool = False) -> pathlib.Path:
-    """Return the folder of a model in `huggingface_hub`'s cache; pickles and code are never fetched.
-
-    Args:
-        name: Name of the repository, such as `openai-community/gpt2`.
-        revision: The commit, 40 hexadecimal digits: a branch would be other weights one day. The error for another
-            value has the command that prints the latest commit.
-        online: Whether files that are not in the cache may be fetched.
-
-    Returns:
-        The folder, for `load`.
-
-    Raises:
-        PretrainedError: The revision is not a commit, `huggingface_hub` is not installed, or the files are not in the
-            cache and cannot or may not be fetched.
-    """
-    if not isinstance(revision, str) or not re.fullmatch(r"[0-9a-f]{40}", revision):
-        raise PretrainedError(
-            f"revision={revision!r}; expected a commit of {name}, 40 hexadecimal digits: "
-            f"`git ls-remote https://huggingface.co/{name} HEAD` prints the latest."
-        )
-    try:
-        from huggingface_hub import snapshot_download  # here, because it is an extra
-    except ImportError:
-        raise PretrainedError('huggingface_hub is not installed: pip install "keras_seq[pretrained]".') from None
-    try:
-        path = snapshot_download(
-            name, revision=revision, allow_patterns=[*FILES, *TOKENIZER_FILES], local_files_only=not online
-        )
-    except Exception as error:  # of the network, the hub and the cache: many classes
-        remedy = "expected an existing name and revision" if online else "pass online=True to fetch it once"
-        reason = " ".join(str(error).split())[:200].rstrip(".")
-        raise PretrainedError(f"{name} at {revision} cannot be had ({reason}); {remedy}.") from error
-    return pathlib.Path(path)
-
-
-# Load a Hugging Face folder: config.json by a table of keys, the tensors by a table of names, the tokenizer's files.
-#
-# ```python
-# loaded = load("path/to/smollm2-135m")
-# print(generate(loaded.model, loaded.tokenizer, "Once upon a time", stop_token_ids=loaded.stop_token_ids))
-# ```
-#
-# Shapes are compared before anything is allocated, and tensors are read one at a time.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,31 +89,61 @@ def load(
     config, size = read_config(family, values, dropout), vocabulary_size(values)
     stop_token_ids = _stop_token_ids(folder, values, size, family)
     tokenizer = read_tokenizer_files(folder, family.model_type, size)
-
-    def build():
-        if family.build:
-            return family.build(config, size, dtype, architecture)
-        return (config.build_model(size, dtype=dtype),)
-
-    with TensorFiles(folder) as files:
-        if config.num_layers > len(files):  # each of which would take time, if no memory
-            raise PretrainedError(
-                in_keys(family, f"config.json: num_layers={config.num_layers}; expected as many as ")
-                + f"the {len(files)} tensors can be of."
-            )
-        try:
-            models = without_memory(build)
-        except ValueError as error:
-            raise PretrainedError(f"config.json: {in_keys(family, str(error)).rstrip('.')}.") from None
-        variables = variables_of(models)
-        tensors = match(family, {path: tuple(weight.shape) for path, weight in variables.items()}, files, ignore)
-        initialize(tensors, variables, files)
+    files = TensorFiles(folder)
+    if config.num_layers > len(files):  # each of which would take time, if no memory
+        raise PretrainedError(
+            in_keys(family, f"config.json: num_layers={config.num_layers}; expected as many as ")
+            + f"the {len(files)} tensors can be of."
+        )
+    try:
+        models = without_memory(lambda: family.build_models(config, size, dtype, architecture))
+    except ValueError as error:
+        raise PretrainedError(f"config.json: {in_keys(family, str(error)).rstrip('.')}.") from None
+    variables = variables_of(models)
+    tensors = match(family, {path: tuple(weight.shape) for path, weight in variables.items()}, files, ignore)
+    initialize(tensors, variables, files)
     for model in models:
         for variable in model.variables:
             if variable._value is None:  # seeds of dropout
                 variable._deferred_initialize()
     encoder = models[1] if len(models) > 1 else None
     return Pretrained(models[0], tokenizer, config, size, stop_token_ids, encoder)
+
+
+def download(name: str, revision: str | None = None, online: bool = False) -> pathlib.Path:
+    """Return the folder of a model in `huggingface_hub`'s cache; pickles and code are never fetched.
+
+    Args:
+        name: Name of the repository, such as `openai-community/gpt2`.
+        revision: The commit, 40 hexadecimal digits: a branch would be other weights one day. The error for another
+            value has the command that prints the latest commit.
+        online: Whether files that are not in the cache may be fetched.
+
+    Returns:
+        The folder, for `load`.
+
+    Raises:
+        PretrainedError: The revision is not a commit, `huggingface_hub` is not installed, or the files are not in the
+            cache and cannot or may not be fetched.
+    """
+    if not isinstance(revision, str) or not re.fullmatch(r"[0-9a-f]{40}", revision):
+        raise PretrainedError(
+            f"revision={revision!r}; expected a commit of {name}, 40 hexadecimal digits: "
+            f"`git ls-remote https://huggingface.co/{name} HEAD` prints the latest."
+        )
+    try:
+        from huggingface_hub import snapshot_download  # here, because it is an extra
+    except ImportError:
+        raise PretrainedError('huggingface_hub is not installed: pip install "keras_seq[pretrained]".') from None
+    try:
+        path = snapshot_download(
+            name, revision=revision, allow_patterns=[*FILES, *TOKENIZER_FILES], local_files_only=not online
+        )
+    except Exception as error:  # of the network, the hub and the cache: many classes
+        remedy = "expected an existing name and revision" if online else "pass online=True to fetch it once"
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        raise PretrainedError(f"{name} at {revision} cannot be had ({reason}); {remedy}.") from error
+    return pathlib.Path(path)
 
 
 def _check_dtype(dtype):

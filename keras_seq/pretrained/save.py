@@ -8,6 +8,7 @@ save(model, "exported", tokenizer)
 The family is the first whose config, read off the layers, builds the same model and survives its own config.json.
 """
 
+import functools
 import json
 import math
 import pathlib
@@ -124,7 +125,8 @@ def find_family(model: keras.Model, vocabulary_size: int) -> tuple[Family, objec
     for family in FAMILIES.values():
         try:
             config = family.describe(model)
-            same = same_function(model, without_memory(lambda c=config, f=family: _build(f, c, model, vocabulary_size)))
+            arguments = config, vocabulary_size, None, family.architecture_of(model)
+            same = same_function(model, without_memory(functools.partial(family.build_models, *arguments))[0])
         except (ValueError, AttributeError, TypeError, IndexError, NotImplementedError):
             continue  # another family's layers
         changes = differences(family, config) if same else ["the layers of " + _nearest(model)]
@@ -141,12 +143,6 @@ def find_family(model: keras.Model, vocabulary_size: int) -> tuple[Family, objec
     raise PretrainedError(
         f"No class of transformers computes what {model.name} does; {model_type!r} would, with {', '.join(changes)}."
     )
-
-
-def _build(family, config, model, vocabulary_size):
-    if family.build:
-        return family.build(config, vocabulary_size, None, family.architecture_of(model))[0]
-    return config.build_model(vocabulary_size)
 
 
 def _nearest(model):
@@ -179,22 +175,19 @@ def _write_tensors(folder, family, architecture, variables, dtype, max_shard_byt
     shapes = {path: tuple(variable.shape) for path, variable in variables.items()}
     prefix = family.base_prefix if architecture.endswith("Model") else ""
     tensors = {name.removeprefix(prefix): tensor for name, tensor in expected_tensors(family, shapes).items()}
-    shards, size = [[]], 0
     num_bytes = {
         name: math.prod(tensor_shape(tensor, [shapes[path] for path in tensor.variables])) * np.dtype(dtype).itemsize
         for name, tensor in tensors.items()
     }
+    shards, size = [[]], 0  # names of the tensors of each file; bytes of the last one
     for name in tensors:
         if shards[-1] and size + num_bytes[name] > max_shard_bytes:
             shards.append([])
             size = 0
         shards[-1].append(name)
         size += num_bytes[name]
-    files = (
-        [SINGLE]
-        if len(shards) == 1
-        else [f"model-{n + 1:05}-of-{len(shards):05}.safetensors" for n in range(len(shards))]
-    )
+    files = [f"model-{n + 1:05}-of-{len(shards):05}.safetensors" for n in range(len(shards))]
+    files = files if len(shards) > 1 else [SINGLE]
     for file, names in zip(files, shards, strict=True):
         arrays = {name: _finite(name, tensor_of(tensors[name], variables), dtype) for name in names}
         save_file(arrays, folder / file, metadata={"format": "pt"})

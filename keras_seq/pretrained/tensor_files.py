@@ -1,26 +1,23 @@
-"""Read the tensors of a folder's safetensors files, one at a time, into NumPy.
+"""Read the files of a Hugging Face folder: texts, JSON, and tensors one at a time, into NumPy.
 
     model.safetensors                          all tensors, or
     model.safetensors.index.json               {"weight_map": {tensor: file}} and the files that it names
 
-The `safetensors` library checks headers against the file size. A tensor is read when it is needed, into memory of its
-own and aligned as backends need it to use it without a copy: the library would map the whole file, which then counts
-twice. NumPy has no bfloat16: `ml_dtypes` has.
+The `safetensors` library refuses a header that does not fit the file's size. NumPy knows bfloat16 by `ml_dtypes`.
 """
 
 import contextlib
 import json
 import pathlib
-import stat
-import struct
 
 import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from keras_seq.files import check_regular
+
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-FLOATS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
-ALIGNMENT = 64  # bytes
+FLOATS = "F64", "F32", "F16", "BF16"
 MAX_TEXT_BYTES = 1 << 26
 
 
@@ -31,11 +28,9 @@ class PretrainedError(ValueError):
 def read_text(path: pathlib.Path) -> str:
     """Return the text of a regular file of limited size: pipes and devices may never end."""
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise PretrainedError(f"{path} is not a regular file; expected a text.")
-        if status.st_size > MAX_TEXT_BYTES:
-            raise PretrainedError(f"{path} has {status.st_size} bytes; expected at most {MAX_TEXT_BYTES}.")
+        size = check_regular(path).st_size
+        if size > MAX_TEXT_BYTES:
+            raise PretrainedError(f"{path} has {size} bytes; expected at most {MAX_TEXT_BYTES}.")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise PretrainedError(f"{path} cannot be read: {error.strerror}.") from None
@@ -55,58 +50,54 @@ def read_json(path: pathlib.Path) -> dict:
     return value
 
 
-class TensorFiles(contextlib.ExitStack):
-    """Open the safetensors files of a folder; a context, which closes them."""
+class TensorFiles:
+    """The tensors of a folder's safetensors files: names, shapes, and values when they are read."""
 
     def __init__(self, folder: pathlib.Path):
-        super().__init__()
-        self._entries = {}  # by tensor: its open file, its entry in the header, and where the header ends
+        self._entries = {}  # by tensor: its file, dtype and shape
         for path in _paths(folder):
-            if not path.is_file():
-                raise PretrainedError(f"{path} is not a regular file; expected safetensors.")
-            try:
-                with safe_open(path, framework="np"):
-                    pass
-                file = self.enter_context(path.open("rb"))
-            except (SafetensorError, OSError) as error:
-                raise PretrainedError(f"{path} is not a whole safetensors file: {error}.") from None
-            (length,) = struct.unpack("<Q", file.read(8))
-            header = json.loads(file.read(length))
-            for name in header.keys() - {"__metadata__"}:
-                if name in self._entries:
-                    raise PretrainedError(
-                        f"{path} holds the tensor {name!r}, which another file of the folder holds too."
-                    )
-                self._entries[name] = file, header[name], 8 + length
+            with _opened(path) as file:
+                for name in file.keys():  # noqa: SIM118 - not a dictionary
+                    if name in self._entries:
+                        raise PretrainedError(
+                            f"{path} holds the tensor {name!r}, which another file of the folder holds too."
+                        )
+                    entry = file.get_slice(name)
+                    self._entries[name] = path, entry.get_dtype(), tuple(entry.get_shape())
 
     def __len__(self) -> int:
         """Return the number of tensors."""
         return len(self._entries)
 
     def __iter__(self):
-        """Return an iterator over the names of the tensors, in the order of the files."""
+        """Return an iterator over the names of the tensors."""
         return iter(self._entries)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor."""
-        _, entry, _ = self._entries[name]
-        if entry["dtype"] not in FLOATS:
+        _, dtype, shape = self._entries[name]
+        if dtype not in FLOATS:
             raise PretrainedError(
-                f"The tensor {name!r} holds {entry['dtype']}; expected one of {', '.join(FLOATS)}: load the model "
-                "before its quantization."
+                f"The tensor {name!r} holds {dtype}; expected one of {', '.join(FLOATS)}: load the model before its "
+                "quantization."
             )
-        return tuple(entry["shape"])
+        return shape
 
     def read(self, name: str) -> np.ndarray:
-        """Return a tensor."""
-        file, entry, begin = self._entries[name]
-        start, end = entry["data_offsets"]
-        memory = np.empty(end - start + ALIGNMENT, np.uint8)
-        memory = memory[-memory.ctypes.data % ALIGNMENT :][: end - start]
-        file.seek(begin + start)
-        if file.readinto(memory) < end - start:
-            raise PretrainedError(f"{file.name} has become shorter while it was read; load it again.")
-        return memory.view(FLOATS[entry["dtype"]]).reshape(entry["shape"])
+        """Return a tensor; its file is open only meanwhile, as memory that maps a file counts, too."""
+        with _opened(self._entries[name][0]) as file:
+            return file.get_tensor(name)
+
+
+@contextlib.contextmanager
+def _opened(path):
+    try:
+        check_regular(path)
+        with safe_open(path, framework="np") as file:
+            yield file
+    except (SafetensorError, OSError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise PretrainedError(f"{path} is not a whole safetensors file: {reason}.") from None
 
 
 def _paths(folder):

@@ -1,4 +1,7 @@
-"""Read from a Keras model what a config would have to say, and whether that config builds the same model."""
+"""Match the tensors of a file with the variables of a model by a family's table, and copy them in either direction.
+
+`blocks_of` and `name_of` read from a model what its config would have to say; `same_function` compares two models.
+"""
 
 import concurrent.futures
 import dataclasses
@@ -16,72 +19,12 @@ from keras_seq.models import LanguageModel
 from keras_seq.pretrained.family import Family, Layout, Tensor
 from keras_seq.pretrained.tensor_files import PretrainedError, TensorFiles, overflows
 
+MAX_NAMES = 3  # in a message
 UNEQUAL = {  # keys of a layer's config that do not change what it computes after training
-    *(
-        "name",
-        "dtype",
-        "trainable",
-        "seed",
-        "dropout",
-        "rate",
-        "build_config",
-        "quantization_config",
-        "shared_object_id",
-    ),
-    *("kernel_initializer", "bias_initializer", "embeddings_initializer", "residual_initializer"),
+    *("name", "dtype", "trainable", "seed", "dropout", "rate", "build_config", "quantization_config"),
+    *("shared_object_id", "kernel_initializer", "bias_initializer", "embeddings_initializer", "residual_initializer"),
     *("output_initializer", "lora_rank", "lora_alpha", "date_saved", "compile_config", "registered_name"),
 }
-
-
-def blocks_of(model) -> tuple[list, list]:
-    """Return the blocks of a language model with a number in their names, and its other layers."""
-    if not isinstance(model, LanguageModel):
-        raise ValueError(f"{model.name} is not a LanguageModel")
-    blocks = [layer for layer in model.blocks if isinstance(layer, TransformerBlock | PreNormResidual)]
-    others = [layer for layer in model.blocks if layer not in blocks]
-    if not blocks or not others:
-        raise ValueError(f"{model.name} has no blocks, or no normalization after them")
-    return blocks, others
-
-
-def name_of(value, names: dict) -> str:
-    """Return the name of an activation."""
-    for name, activation in names.items():
-        if keras.activations.get(activation) is value:
-            return name
-    raise ValueError(f"the activation {getattr(value, '__name__', value)} has no name in {', '.join(names)}")
-
-
-def without_memory(build):
-    """Return what a function builds, without memory for variables."""
-
-    def run():
-        with keras.StatelessScope(initialize_variables=False):
-            return build()
-
-    # In a thread of its own: Keras records uninitialized variables by thread, and the record ends with it.
-    with concurrent.futures.ThreadPoolExecutor(1) as executor:
-        return executor.submit(run).result()
-
-
-def same_function(model, other) -> bool:
-    """Return whether two models are the same but for names, initial values, dropout and dtypes."""
-    return _essential(model.get_config()) == _essential(other.get_config())
-
-
-def _essential(config):
-    if isinstance(config, dict):
-        # the tail of a functional model's config names tensors by the layers' names, which tables check
-        return {key: _essential(value) for key, value in config.items() if key not in UNEQUAL}
-    if isinstance(config, str):
-        return re.sub(r"get_item_\d+", "get_item", config)  # x[:, 0], which Keras numbers
-    return [_essential(value) for value in config] if isinstance(config, list | tuple) else config
-
-
-# Match the tensors of a file with the variables of a model by a family's table, and copy them in either direction.
-
-
-MAX_NAMES = 3  # in a message
 
 
 def variables_of(models) -> dict:
@@ -186,3 +129,48 @@ def tensor_of(tensor: Tensor, variables: dict) -> np.ndarray:
     values = [ops.convert_to_numpy(variables[path]) for path in tensor.variables]
     concatenated = values[0] if len(values) == 1 else np.concatenate(values, axis=-1)
     return np.ascontiguousarray(tensor.layout.to_tensor(concatenated))
+
+
+def blocks_of(model) -> tuple[list, list]:
+    """Return the blocks of a language model with a number in their names, and its other layers."""
+    if not isinstance(model, LanguageModel):
+        raise ValueError(f"{model.name} is not a LanguageModel")
+    blocks = [layer for layer in model.blocks if isinstance(layer, TransformerBlock | PreNormResidual)]
+    others = [layer for layer in model.blocks if layer not in blocks]
+    if not blocks or not others:
+        raise ValueError(f"{model.name} has no blocks, or no normalization after them")
+    return blocks, others
+
+
+def name_of(value, names: dict) -> str:
+    """Return the name of an activation."""
+    for name, activation in names.items():
+        if keras.activations.get(activation) is value:
+            return name
+    raise ValueError(f"the activation {getattr(value, '__name__', value)} has no name in {', '.join(names)}")
+
+
+def without_memory(build):
+    """Return what a function builds, without memory for variables."""
+
+    def run():
+        with keras.StatelessScope(initialize_variables=False):
+            return build()
+
+    # In a thread of its own: Keras records uninitialized variables by thread, and the record ends with it.
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        return executor.submit(run).result()
+
+
+def same_function(model, other) -> bool:
+    """Return whether two models are the same but for names, initial values, dropout and dtypes."""
+    return _essential(model.get_config()) == _essential(other.get_config())
+
+
+def _essential(config):
+    if isinstance(config, dict):
+        # the tail of a functional model's config names tensors by the layers' names, which tables check
+        return {key: _essential(value) for key, value in config.items() if key not in UNEQUAL}
+    if isinstance(config, str):
+        return re.sub(r"get_item_\d+", "get_item", config)  # x[:, 0], which Keras numbers
+    return [_essential(value) for value in config] if isinstance(config, list | tuple) else config

@@ -1,9 +1,13 @@
-"""Check the weights file inside an untrusted `.keras` file: it must not claim more data than it holds.
+"""Save a model as a `.keras` file, and load such a file from an untrusted source.
 
-An HDF5 dataset declares a shape and a type; its bytes may be missing (sparse), compressed, shared with another dataset
-or in another file, while a reader allocates memory for the whole shape. Keras writes none of these:
+    members    config.json, metadata.json, model.weights.h5 and assets, uncompressed, together no larger than the file
+    config     layers of keras_seq, those of KERAS_LAYERS, and initializers; no other object is created
+    weights    at least as many bytes as the config requires, counted by building the model once without memory
+    datasets   contiguous numbers, every object under one name, together no larger than the weights file
 
-    every dataset contiguous numbers     every object under one name     sum of dataset sizes <= size of the file
+An HDF5 dataset declares a shape and a type, and a reader allocates memory for all of it; its bytes may be missing,
+compressed, shared or in another file. Keras writes none of these. No code of the file is run (`safe_mode`), and nothing
+is written except Keras's temporary folder while it reads assets. SECURITY.md states the guarantees.
 """
 
 import concurrent.futures
@@ -13,90 +17,16 @@ import math
 import os
 import pathlib
 import re
-import stat
 import warnings
 import zipfile
 
 import h5py
 import keras
 
-from keras_seq.files import atomic_write
+from keras_seq.files import atomic_write, check_regular
 from keras_seq.layers.introspection import iter_layers
 from keras_seq.models import laws
 from keras_seq.models.lora import is_adapter, merged_values
-
-NUMERIC_KINDS = "biufV"  # NumPy's kinds: bool, int, uint, float; V of two bytes is bfloat16
-
-
-class WeightsError(ValueError):
-    """Raised for a weights file that does not hold what it claims."""
-
-
-def check_weights(data: bytes) -> None:
-    """Check that loading weights takes no more memory than the size of their file."""
-    with h5py.File(io.BytesIO(data), "r") as file:
-        sizes = sum(_sizes(file, {_address(file)}))
-    if sizes > len(data):
-        raise WeightsError(f"its datasets claim {sizes} bytes of numbers, the file has {len(data)}")
-
-
-def _sizes(group, addresses):
-    """Yield the size in bytes of each dataset in a group and its subgroups."""
-    for name in group:
-        link = group.get(name, getlink=True)
-        if not isinstance(link, h5py.HardLink):
-            raise WeightsError(f"its {name!r} is a {type(link).__name__}; expected numbers")
-        item = group[name]
-        if _address(item) in addresses:
-            raise WeightsError(f"its {item.name!r} has another name too; expected each object once")
-        addresses.add(_address(item))
-        _check_attributes(item)
-        if isinstance(item, h5py.Dataset):
-            yield _size(item)
-        elif isinstance(item, h5py.Group):
-            yield from _sizes(item, addresses)
-        else:
-            raise WeightsError(f"its {item.name!r} is a {type(item).__name__}; expected numbers")
-
-
-def _size(dataset) -> int:
-    properties = dataset.id.get_create_plist()
-    dtype = dataset.dtype
-    if dtype.kind not in NUMERIC_KINDS or dtype.fields or dtype.subdtype:
-        raise WeightsError(f"its {dataset.name!r} holds {dtype}; expected plain numbers")
-    contiguous = properties.get_layout() in (h5py.h5d.CONTIGUOUS, h5py.h5d.COMPACT)
-    complete = dataset.id.get_storage_size() == dataset.nbytes
-    if not contiguous or properties.get_nfilters() or properties.get_external_count() or not complete:
-        raise WeightsError(
-            f"its {dataset.name!r} is compressed, sparse or elsewhere; expected {dataset.nbytes} contiguous bytes"
-        )
-    return dataset.nbytes
-
-
-def _check_attributes(item):
-    """Check that each attribute is one value: a list of texts could be one long text many times."""
-    for name in item.attrs:
-        if item.attrs.get_id(name).shape != ():
-            raise WeightsError(f"the attribute {name!r} of {item.name!r} is a list; expected one value")
-
-
-def _address(item):
-    info = h5py.h5o.get_info(item.id)
-    return info.fileno, info.addr
-
-
-# Load a `.keras` file from an untrusted source.
-#
-#     members   config.json, metadata.json, model.weights.h5 and assets, uncompressed, together no larger than the file
-#     config    layers of keras_seq, those of KERAS_LAYERS, and initializers; no other object is created
-#     weights   at least as many bytes as the config requires, counted by building the model once without memory, and
-# as
-#               many as its datasets claim (`hdf5_checks.py`)
-#
-# No code of the file is run (`safe_mode`), and nothing is written except Keras's temporary folder while it reads
-# assets.
-# SECURITY.md states the guarantees.
-
 
 CONFIG_NAME, METADATA_NAME, WEIGHTS_NAME = "config.json", "metadata.json", "model.weights.h5"
 ASSET_PATTERN = re.compile(r"assets(/(?!\.)[\w.-]+)*/?", re.ASCII)
@@ -112,10 +42,30 @@ KERAS_VALUES = {"__keras_tensor__", "__slice__"}
 REGISTERED_PREFIX = "keras_seq>"
 MAX_CONFIG_BYTES = 1 << 24
 MAX_CONTEXT_LENGTH = 1 << 20  # positions; generation allocates a cache for all of them
+NUMERIC_KINDS = "biufV"  # NumPy's kinds: bool, int, uint, float; V of two bytes is bfloat16
 
 
 class UntrustedModelError(ValueError):
     """Raised for a file that does not hold a model of keras_seq, or may be harmful."""
+
+
+def save_model(path: str | os.PathLike, model) -> None:
+    """Write a model without optimizer and loss, so that loading it needs no training code; adapters are merged.
+
+    Args:
+        path: The `.keras` file to write, atomically.
+        model: A built Keras model.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    copy = type(model).from_config(model.get_config())
+    if not copy.built:
+        copy.build((None, None))
+    merged = merged_values(model)
+    copy.set_weights([merged.get(id(weight), weight) for weight in model.weights if not is_adapter(weight)])
+    with atomic_write(path) as temporary:
+        copy.save(temporary)
 
 
 def load_untrusted_model(path: str | os.PathLike) -> keras.Model:
@@ -150,8 +100,7 @@ def load_untrusted_model(path: str | os.PathLike) -> keras.Model:
         if not context_length and max(windows, default=0) > MAX_CONTEXT_LENGTH:
             raise UntrustedModelError(f"its sliding_window is {max(windows)}; expected at most {MAX_CONTEXT_LENGTH}")
     except Exception as error:  # an untrusted file may fail in any way; the cause is chained
-        is_own = isinstance(error, UntrustedModelError | WeightsError)
-        reason = str(error) if is_own else f"{type(error).__name__}: {error}"
+        reason = str(error) if isinstance(error, UntrustedModelError) else f"{type(error).__name__}: {error}"
         reason = getattr(error, "strerror", None) or reason
         raise UntrustedModelError(f"{path}: not a model that can be loaded ({_brief(reason)}).") from error
     return model
@@ -159,9 +108,7 @@ def load_untrusted_model(path: str | os.PathLike) -> keras.Model:
 
 def _read_archive(path):
     """Return the config and the size of the weights file in bytes."""
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise UntrustedModelError("expected a regular file")
+    size = check_regular(path).st_size
     with zipfile.ZipFile(path) as archive:
         members = {info.filename: info for info in archive.infolist()}
         for name, info in members.items():
@@ -170,8 +117,8 @@ def _read_archive(path):
             if info.file_size != info.compress_size:
                 raise UntrustedModelError(f"its member {name!r} is compressed; expected uncompressed members")
         sizes = sum(info.file_size for info in archive.infolist())
-        if len(members) != len(archive.infolist()) or sizes > status.st_size:
-            raise UntrustedModelError(f"its members have {sizes} bytes, the file {status.st_size}")
+        if len(members) != len(archive.infolist()) or sizes > size:
+            raise UntrustedModelError(f"its members have {sizes} bytes, the file {size}")
         if not {CONFIG_NAME, WEIGHTS_NAME} <= members.keys() or members[CONFIG_NAME].file_size > MAX_CONFIG_BYTES:
             expected = f"{WEIGHTS_NAME}, and a {CONFIG_NAME} of at most {MAX_CONFIG_BYTES} bytes"
             raise UntrustedModelError(f"expected {expected}")
@@ -226,23 +173,54 @@ def _brief(text):
     return line if len(line) <= 300 else f"{line[:297]}..."
 
 
-# Write a model as a `.keras` file that loads without training code.
+def check_weights(data: bytes) -> None:
+    """Check that loading weights takes no more memory than the size of their file."""
+    with h5py.File(io.BytesIO(data), "r") as file:
+        sizes = sum(_sizes(file, {_address(file)}))
+    if sizes > len(data):
+        raise UntrustedModelError(f"its datasets claim {sizes} bytes of numbers, the file has {len(data)}")
 
 
-def save_model(path: str | os.PathLike, model) -> None:
-    """Write a model without optimizer and loss, so that loading it needs no training code; adapters are merged.
+def _sizes(group, addresses):
+    """Yield the size in bytes of each dataset in a group and its subgroups."""
+    for name in group:
+        link = group.get(name, getlink=True)
+        if not isinstance(link, h5py.HardLink):
+            raise UntrustedModelError(f"its {name!r} is a {type(link).__name__}; expected numbers")
+        item = group[name]
+        if _address(item) in addresses:
+            raise UntrustedModelError(f"its {item.name!r} has another name too; expected each object once")
+        addresses.add(_address(item))
+        _check_attributes(item)
+        if isinstance(item, h5py.Dataset):
+            yield _size(item)
+        elif isinstance(item, h5py.Group):
+            yield from _sizes(item, addresses)
+        else:
+            raise UntrustedModelError(f"its {item.name!r} is a {type(item).__name__}; expected numbers")
 
-    Args:
-        path: The `.keras` file to write, atomically.
-        model: A built Keras model.
 
-    Raises:
-        OSError: The file cannot be written.
-    """
-    copy = type(model).from_config(model.get_config())
-    if not copy.built:
-        copy.build((None, None))
-    merged = merged_values(model)
-    copy.set_weights([merged.get(id(weight), weight) for weight in model.weights if not is_adapter(weight)])
-    with atomic_write(path) as temporary:
-        copy.save(temporary)
+def _size(dataset) -> int:
+    properties = dataset.id.get_create_plist()
+    dtype = dataset.dtype
+    if dtype.kind not in NUMERIC_KINDS or dtype.fields or dtype.subdtype:
+        raise UntrustedModelError(f"its {dataset.name!r} holds {dtype}; expected plain numbers")
+    contiguous = properties.get_layout() in (h5py.h5d.CONTIGUOUS, h5py.h5d.COMPACT)
+    complete = dataset.id.get_storage_size() == dataset.nbytes
+    if not contiguous or properties.get_nfilters() or properties.get_external_count() or not complete:
+        raise UntrustedModelError(
+            f"its {dataset.name!r} is compressed, sparse or elsewhere; expected {dataset.nbytes} contiguous bytes"
+        )
+    return dataset.nbytes
+
+
+def _check_attributes(item):
+    """Check that each attribute is one value: a list of texts could be one long text many times."""
+    for name in item.attrs:
+        if item.attrs.get_id(name).shape != ():
+            raise UntrustedModelError(f"the attribute {name!r} of {item.name!r} is a list; expected one value")
+
+
+def _address(item):
+    info = h5py.h5o.get_info(item.id)
+    return info.fileno, info.addr

@@ -1,6 +1,9 @@
-"""Generate text in a TensorFlow graph, with the two lookup tables and the weights, one position at a time.
+"""Generate text in a TensorFlow graph that holds the weights and the tokenizer's two lookup tables.
 
-A model with a context length starts new caches where `sampling_loop.py` does.
+    generate(prompt, max_new_tokens, temperature, seed) -> text        the text of `keras_seq.generate`
+    logits(text) -> [T, V]                                             row t predicts the character after character t
+
+Positions are sampled one at a time. A model with a context length starts new caches where `sampling_loop.py` does.
 """
 
 import errno
@@ -124,8 +127,7 @@ def _assert_non_negative(number, name):
 
 # Export a model and its tokenizer as one TensorFlow SavedModel, from text to text, that runs without keras_seq.
 #
-# generate(prompt, max_new_tokens, temperature, seed) -> text        the text of `keras_seq.generate`
-# logits(text) -> [T, V]                                             row t predicts the character after character t
+# The functions of the graph are those of `text_graph.py`.
 
 
 def export_saved_model(model, tokenizer, path: str | os.PathLike) -> None:

@@ -60,6 +60,13 @@ REFUSED = [
     ({"$defs": {"a": {"properties": {"n": {"$ref": "#/$defs/a"}}}}, "$ref": "#/$defs/a"}, "refers to itself"),
     ({"$defs": {**MANY, "a8": NULL}, "$ref": "#/$defs/a0"}, "more than 2000 parts"),
     (NESTED, "nested too deeply"),
+    *(("{", "Expecting property name"), ("3", "not an object"), ({"anyOf": [{"oneOf": []}]}, "keyword 'oneOf'")),
+    *(({"type": "integer", "minimum": 3}, "keyword 'minimum'"), ({"items": {"not": {}}}, "keyword 'not'")),
+    *(({"type": "nonsense"}, "nonsense"), ({"type": "nonsense", "const": 1}, "type 'nonsense' is not supported")),
+    ({"type": "integer", "enum": [1, True]}, "True is not of type 'integer'"),
+    ({"type": "string", "const": 1}, "1 is not of type 'string'"),
+    ({"anyOf": [NULL], "type": "null"}, "keyword 'type' beside 'anyOf'"),
+    ({"$ref": "#/$defs/a", "maxLength": 2}, r"keyword 'maxLength' beside '\$ref'"),
 ]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.generation import beam_search, greedy
+from keras_seq.generation import SamplingConfig, SamplingLoop, beam_search, contrastive_search, greedy
 from keras_seq.models import LSTMConfig, Seq2SeqConfig, TransformerConfig
 from keras_seq.ops.compiled import compiled
 
@@ -146,10 +146,12 @@ def test_half_precision_is_summed_in_float64():
         np.testing.assert_allclose(scores, -30 * np.log(50), rtol=1e-12)
 
 
+CONTEXT = 24
 MODELS = {
-    "lstm": LSTMConfig(embedding_dim=3, units=5),
-    "transformer": TransformerConfig(embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=8, context_length=6),
+    "lstm": LSTMConfig(embedding_dim=4, units=6),
+    "transformer": TransformerConfig(8, num_layers=1, num_heads=2, feed_forward_dim=8, context_length=CONTEXT),
 }
+PROMPT = [3, 1, 4, 1, 5]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -180,26 +182,48 @@ def test_an_encoder_decoder_keeps_source_and_cache_with_their_hypothesis(randomi
         np.testing.assert_allclose(scores[row], totals, atol=1e-4)
 
 
+@pytest.fixture(scope="module", params=MODELS)
+def model(request, randomize):
+    return randomize(MODELS[request.param].build_model(7), seed=4, scale=1.0)
+
+
+def by_whole_passes(model, ids, length, top_k, alpha):
+    """The formula, in loops and float64, every candidate in a whole pass from the first id."""
+    ids = list(ids)
+
+    def hidden(texts):
+        x = ops.convert_to_numpy(model.hidden_states(np.array(texts))[0]).astype("float64")
+        return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+    for _ in range(length):
+        p = ops.convert_to_numpy(ops.softmax(model(np.array([ids]))[0, -1]))
+        candidates = [int(candidate) for candidate in np.argsort(-p)[:top_k]]
+        scores = {}
+        for candidate, x in zip(candidates, hidden([[*ids, candidate] for candidate in candidates]), strict=True):
+            similarity = max(x[-1] @ h for h in x[:-1])
+            scores[candidate] = (1 - alpha) * p[candidate] - alpha * similarity
+        ids.append(max(scores, key=scores.get))
+    return ids[-length:]
+
+
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_beams": 0}, "num_beams=0"),
-        ({"num_beams": -2}, "num_beams=-2"),
-        ({"num_beams": 1.5}, r"num_beams=1\.5"),
-        ({"num_beams": True}, "num_beams=True"),
-        ({"max_new_tokens": 0}, "max_new_tokens=0"),
-        ({"end_token_id": -1}, "end_token_id=-1"),
-        ({"start_ids": 0}, r"shape \(\); expected \[B\]"),
-        ({"start_ids": [[0]]}, r"shape \(1, 1\); expected \[B\]"),
-        ({"length_penalty": -0.1}, r"length_penalty=-0\.1"),
-        ({"length_penalty": np.inf}, "length_penalty=inf"),
-        ({"length_penalty": np.nan}, "length_penalty=nan"),
-    ],
+    ("top_k", "alpha"), [(7, 0.9), *(pytest.param(*case, marks=pytest.mark.rare) for case in ((3, 0.6), (20, 0.3)))]
 )
-def test_what_is_out_of_its_range_is_refused_by_name(options, message):
-    arguments = {"start_ids": [0], "max_new_tokens": 3, **options}
-    with pytest.raises(ValueError, match=message):
-        beam_search(step, initial_state([0]), **arguments)
-    if not {"num_beams", "length_penalty"} & options.keys():
-        with pytest.raises(ValueError, match=message):
-            greedy(step, initial_state([0]), **arguments)
+@pytest.mark.usefixtures("eagerly")  # texts of many lengths
+def test_contrastive_search_is_the_formula(model, top_k, alpha):
+    assert contrastive_search(model, PROMPT, 6, top_k, alpha) == by_whole_passes(model, PROMPT, 6, top_k, alpha)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_contrastive_search_without_alpha_or_with_one_candidate_is_greedy(model):
+    expected = np.concatenate([*SamplingLoop(model)([PROMPT], 15, SamplingConfig(temperature=0))], axis=1)[0].tolist()
+    assert contrastive_search(model, PROMPT, 15, top_k=4, alpha=0) == expected
+    assert contrastive_search(model, PROMPT, 15, top_k=1, alpha=0.9) == expected
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_contrastive_search_goes_no_further_than_the_context():
+    model = MODELS["transformer"].build_model(7)
+    assert len(contrastive_search(model, PROMPT, CONTEXT - 5)) == CONTEXT - 5
+    with pytest.raises(ValueError, match=f"context_length={CONTEXT}"):
+        contrastive_search(model, PROMPT, CONTEXT - 4)

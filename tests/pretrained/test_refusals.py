@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import shutil
 import struct
 
@@ -53,7 +54,6 @@ def change_config(folder, **changes):
         ({"auto_map": {"AutoModel": "code.Model"}}, "auto_map="),
         ({"quantization_config": {"bits": 4}}, "quantization_config="),
         ({"hidden_act": "gelu_new"}, "hidden_act='gelu_new'; expected 'silu'"),
-        ({"hidden_act": ["silu"]}, "hidden_act=['silu']"),
         ({"vocab_size": 10**9}, "has the shape [41, 24]; expected [1000000000, 24]"),
         ({"vocab_size": -1}, "vocab_size=-1"),
         ({"vocab_size": "41"}, "vocab_size='41'"),
@@ -64,10 +64,8 @@ def change_config(folder, **changes):
         ({"num_attention_heads": 5}, "num_attention_heads=5"),
         ({"num_key_value_heads": 3}, "num_key_value_heads=3"),
         ({"head_dim": 5}, "head_dim=5"),
-        ({"rope_theta": "10000"}, "rope_theta='10000'; expected a number greater than 0"),
         ({"rope_theta": 5.0}, "rope_theta=5.0, and 10000.0 in rope_parameters; expected the same"),
         ({"rope_parameters": {"rope_theta": 1.0}}, "rope_theta=1.0; expected a number greater than 1"),
-        ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "rope_type='longrope'"),
         ({"rope_parameters": {"rope_type": ["yarn"]}}, "rope_type=['yarn']"),
         ({"rope_parameters": {"rope_type": "linear", "type": "yarn"}}, "rope_type='linear', type='yarn'"),
         ({"rope_parameters": {"rope_theta": 9.0}, "rope_scaling": {"rope_theta": 8.0}}, "rope_theta=8.0"),
@@ -77,17 +75,12 @@ def change_config(folder, **changes):
         ({"rope_parameters": {**ROPE["yarn"], "attention_factor": "2"}}, "rope_parameters: attention_factor='2'"),
         ({"rope_parameters": {"rope_type": "default", "attention_factor": 2.0}}, "attention_factor=2.0 is unknown"),
         ({"attention_bias": True}, "lacks"),
-        ({"attention_dropout": 2.0}, "dropout=2.0"),
-        ({"architectures": {}}, "architectures={}; expected one of LlamaForCausalLM"),
         ({"architectures": "LlamaForCausalLM"}, "architectures='LlamaForCausalLM'"),
         ({"architectures": [{}]}, "architectures=[{}]"),
         ({"tie_word_embeddings": True}, "tie_word_embeddings=true"),  # its head has other values
         ({"hidden_size": "9" * 10**5}, "hidden_size='99999"),
         ({"new_option": "9" * 10**5}, "new_option='99999"),
         ({"eos_token_id": 41}, "config.json: eos_token_id=41; expected ids from 0 to 40, or null"),
-        ({"eos_token_id": [1, -1]}, "config.json: eos_token_id=-1"),
-        ({"eos_token_id": "</s>"}, "config.json: eos_token_id='</s>'"),
-        ({"eos_token_id": 2.0}, "config.json: eos_token_id=2.0"),
         ({"eos_token_id": True}, "config.json: eos_token_id=True"),
     ],
 )
@@ -174,7 +167,7 @@ def test_a_scaling_without_its_fields_is_refused(hugging_face, key, kind):
 
 def test_the_ids_that_end_a_text_are_of_the_vocabulary(hugging_face, folder, tmp_path):
     path = folder / "generation_config.json"
-    for wrong in (41, -1, "a", 1.5, [3, None], {}):
+    for wrong in (41, -1, "a", 2.0, [1, -1], [3, None], {}):
         path.write_text(json.dumps({"eos_token_id": wrong}))
         assert "generation_config.json: eos_token_id=" in refused(folder)
     path.write_text(json.dumps({"eos_token_id": None}))
@@ -231,10 +224,10 @@ def test_pipes_and_devices_are_not_read(folder, name):
     if "index" in name:
         (folder / "model.safetensors").unlink()
     path.symlink_to("/dev/zero")
-    assert f"{name} is not a regular file" in refused(folder)
+    assert re.search(f"{name} .*not a regular file", refused(folder))
     path.unlink()
     os.mkfifo(path)
-    assert f"{name} is not a regular file" in refused(folder)
+    assert re.search(f"{name} .*not a regular file", refused(folder))
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 from keras_seq.pretrained.families.bert import BERT
 from keras_seq.pretrained.families.gpt2 import GPT2
 from keras_seq.pretrained.families.llama import LLAMA, MISTRAL, QWEN2, QWEN3
-from keras_seq.pretrained.families.mamba import MAMBA
-from keras_seq.pretrained.families.mamba2 import MAMBA2
+from keras_seq.pretrained.families.mamba import MAMBA, MAMBA2
 from keras_seq.pretrained.families.recurrent_gemma import RECURRENT_GEMMA
 
 FAMILIES = {

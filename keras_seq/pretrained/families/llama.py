@@ -1,4 +1,7 @@
-"""The rotary positions of a config.json: `rope_theta` and `rope_scaling`, or since transformers 5 `rope_parameters`."""
+"""The Llama family (Touvron et al., 2023): Llama, Mistral, Qwen2 and Qwen3 differ in biases, norms and windows.
+
+A config.json says rotary positions as `rope_theta` and `rope_scaling`, or since transformers 5 as `rope_parameters`.
+"""
 
 import dataclasses
 import math
@@ -27,12 +30,11 @@ KEYS = {  # of each rope_type, and the arguments of RotaryPositions that say the
         "high_freq_factor": "high_turns",
     },
 }
-
-
 OPTIONAL = {"yarn": {"beta_slow", "beta_fast"}}  # by rope_type
+H, B = "model.layers.{n}.", "block_{n}/"
 
 
-def _read(values):
+def _read_rotary(values):
     rope, name = rope_values(values)
     kind = rope.pop("rope_type")
     if not isinstance(kind, str) or kind not in KEYS:
@@ -88,22 +90,13 @@ def rotary(keys: dict[str, str], **arguments) -> RotaryPositions:
         raise ValueError(message) from None
 
 
-def _write(config):
+def _write_rotary(config):
     positions = config.positions
     scaling = {"rope_type": positions.scaling}
     for key, argument in KEYS.get(positions.scaling, {}).items():
         scaling[key] = getattr(positions, argument)
     # the older keys, which every version of transformers and other engines read
     return {"rope_theta": positions.base, "rope_scaling": None if positions.scaling is None else scaling}
-
-
-ROTARY = Setting({"rope_theta": BASE, "rope_scaling": None, "rope_parameters": None}, _read, _write)
-
-
-# The Llama family (Touvron et al., 2023): Llama, Mistral, Qwen2 and Qwen3 differ in biases, norms and windows.
-
-
-H, B = "model.layers.{n}.", "block_{n}/"
 
 
 def describe(model) -> LlamaConfig:
@@ -180,27 +173,34 @@ def _write_windows(config):
     }
 
 
+_SIZES = (
+    same("hidden_size", "embedding_dim", 4096),
+    same("num_hidden_layers", "num_layers", 32),
+    same("num_attention_heads", "num_heads", 32),
+)
+_SHARED = (
+    choice("hidden_act", "activation", "silu", {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu"}),
+    same("rms_norm_eps", "epsilon", 1e-6),
+    same("tie_word_embeddings", "tie_embeddings", False),
+    dropouts(attention_dropout=0.0),
+    Setting({"rope_theta": BASE, "rope_scaling": None, "rope_parameters": None}, _read_rotary, _write_rotary),
+)
+_ATTENTION_BIAS = Setting(
+    {"attention_bias": False},
+    lambda values: dict.fromkeys(("attention_bias", "attention_output_bias"), values["attention_bias"]),
+    lambda config: {"attention_bias": config.attention_bias},
+)
 LLAMA = Family(
     model_type="llama",
     architectures=("LlamaForCausalLM", "LlamaModel"),
     config=LlamaConfig,
     settings=(
-        same("hidden_size", "embedding_dim", 4096),
-        same("num_hidden_layers", "num_layers", 32),
-        same("num_attention_heads", "num_heads", 32),
+        *_SIZES,
         same("intermediate_size", "feed_forward_dim", 11_008),
         same("max_position_embeddings", "context_length", 2048),
-        choice("hidden_act", "activation", "silu", {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu"}),
-        same("rms_norm_eps", "epsilon", 1e-6),
-        same("tie_word_embeddings", "tie_embeddings", False),
-        dropouts(attention_dropout=0.0),
-        ROTARY,
+        *_SHARED,
         _heads(None, None),
-        Setting(
-            {"attention_bias": False},
-            lambda values: dict.fromkeys(("attention_bias", "attention_output_bias"), values["attention_bias"]),
-            lambda config: {"attention_bias": config.attention_bias},
-        ),
+        _ATTENTION_BIAS,
         same("mlp_bias", "feed_forward_bias", False),
     ),
     constants={},
@@ -227,16 +227,19 @@ LLAMA = Family(
     describe=describe,
     architecture_of=lambda model: "LlamaForCausalLM",
 )
-_SHARED = LLAMA.settings[:3] + LLAMA.settings[5:10]  # all but feed_forward_dim, context_length, heads and biases
-_ATTENTION_BIAS = LLAMA.settings[-2]
 
 
-def _variant(model_type, class_name, *settings):
+def _variant(model_type, class_name, *settings, feed_forward_dim, context_length):
+    """Return a family that differs from Llama in these defaults and further settings."""
+    sizes = (
+        same("intermediate_size", "feed_forward_dim", feed_forward_dim),
+        same("max_position_embeddings", "context_length", context_length),
+    )
     return dataclasses.replace(
         LLAMA,
         model_type=model_type,
         architectures=(f"{class_name}ForCausalLM", f"{class_name}Model"),
-        settings=_SHARED + settings,
+        settings=(*_SIZES, *_SHARED, *sizes, *settings),
         ignored=frozenset(),
         architecture_of=lambda model: f"{class_name}ForCausalLM",
     )
@@ -245,10 +248,10 @@ def _variant(model_type, class_name, *settings):
 MISTRAL = _variant(
     "mistral",
     "Mistral",
-    same("intermediate_size", "feed_forward_dim", 14_336),
-    same("max_position_embeddings", "context_length", 4096 * 32),
     same("sliding_window", "sliding_window", 4096),
     _heads(8, None),
+    feed_forward_dim=14_336,
+    context_length=4096 * 32,
 )
 _QWEN_WINDOWS = Setting(
     {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28, "layer_types": None},
@@ -258,19 +261,19 @@ _QWEN_WINDOWS = Setting(
 QWEN2 = _variant(
     "qwen2",
     "Qwen2",
-    same("intermediate_size", "feed_forward_dim", 22_016),
-    same("max_position_embeddings", "context_length", 32_768),
     _QWEN_WINDOWS,
     _heads(32, None, omitted=True),
     fixed(attention_bias=True),
+    feed_forward_dim=22_016,
+    context_length=32_768,
 )
 QWEN3 = _variant(
     "qwen3",
     "Qwen3",
-    same("intermediate_size", "feed_forward_dim", 22_016),
-    same("max_position_embeddings", "context_length", 32_768),
     _QWEN_WINDOWS,
     _heads(32, 128),
     _ATTENTION_BIAS,
     fixed(use_qk_norm=True),
+    feed_forward_dim=22_016,
+    context_length=32_768,
 )

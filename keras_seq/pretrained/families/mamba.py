@@ -1,18 +1,11 @@
-"""Mamba (Gu & Dao, 2023): `MambaForCausalLM`."""
+"""Mamba (Gu & Dao, 2023), `MambaForCausalLM`, and Mamba-2 (Dao & Gu, 2024), `Mamba2ForCausalLM`."""
+
+import math
 
 from keras_seq import checks
-from keras_seq.layers import SelectiveStateSpace
-from keras_seq.models.families.linear import MambaConfig
-from keras_seq.pretrained.family import (
-    CONVOLUTION,
-    TRANSPOSED,
-    Family,
-    Setting,
-    Tensor,
-    linear,
-    normalization,
-    same,
-)
+from keras_seq.layers import Mamba2, SelectiveStateSpace
+from keras_seq.models.families.linear import Mamba2Config, MambaConfig
+from keras_seq.pretrained.family import CONVOLUTION, TRANSPOSED, Family, Setting, Tensor, linear, normalization, same
 from keras_seq.pretrained.tensor_table import blocks_of
 
 IGNORED = (
@@ -20,7 +13,7 @@ IGNORED = (
     "rescale_prenorm_residual use_mambapy use_associative_scan d_inner d_model n_layer fused_add_norm "
     "pad_vocab_size_multiple ssm_cfg layer_types"
 )
-NAMES = {  # of Mamba and Mamba-2: what is stored once, and how older files call the tensors
+NAMES = {  # what is stored once, and how older files call the tensors
     "tied": {"lm_head.weight": "backbone.embeddings.weight"},
     "buffers": r"(?!)",
     "renames": (
@@ -28,28 +21,58 @@ NAMES = {  # of Mamba and Mamba-2: what is stored once, and how older files call
         (r"^(?!backbone\.|lm_head\.)", "backbone."),
     ),
 }
-H, B = "backbone.layers.{n}.", "block_{n}/"
+CONSTANTS = {"use_conv_bias": True, "hidden_act": "silu", "rms_norm": True}
+H, B, B2 = "backbone.layers.{n}.", "block_{n}/mamba/", "block_{n}/mamba2/"
+IN = "input", "bc", "dt"  # of Mamba-2: gate and u, B and C, and the time step, side by side in one matrix
 
 
-def describe(model) -> MambaConfig:
-    """Return the config that builds a model."""
+def _describe(model, kind):
+    """Return the mixer of the first block, and the fields that both configs have."""
     blocks, others = blocks_of(model)
     layer = blocks[0].layers[0]
-    if not isinstance(layer, SelectiveStateSpace):
-        raise ValueError(f"{layer.name} is not a SelectiveStateSpace")
-    width = model.embedding.output_dim
-    rank = layer.dt_rank
-    return MambaConfig(
-        embedding_dim=width,
-        num_layers=len(blocks),
-        state_dim=layer.state_dim,
-        expand=layer.expand,
-        kernel_size=layer.kernel_size,
-        dt_rank=None if rank == -(-width // 16) else rank,
-        use_bias=layer.use_bias,
-        epsilon=others[-1].epsilon,
-        tie_embeddings=model.head is None,
-        dropout=blocks[0].dropout,
+    if not isinstance(layer, kind):
+        raise ValueError(f"{layer.name} is not a {kind.__name__}")
+    return layer, {
+        "embedding_dim": model.embedding.output_dim,
+        "num_layers": len(blocks),
+        "state_dim": layer.state_dim,
+        "kernel_size": layer.kernel_size,
+        "use_bias": layer.use_bias,
+        "epsilon": others[-1].epsilon,
+        "tie_embeddings": model.head is None,
+        "dropout": blocks[0].dropout,
+    }
+
+
+def describe_mamba(model) -> MambaConfig:
+    """Return the config that builds a model."""
+    layer, fields = _describe(model, SelectiveStateSpace)
+    rank = None if layer.dt_rank == -(-fields["embedding_dim"] // 16) else layer.dt_rank
+    return MambaConfig(**fields, expand=layer.expand, dt_rank=rank)
+
+
+def describe_mamba2(model) -> Mamba2Config:
+    """Return the config that builds a model."""
+    layer, fields = _describe(model, Mamba2)
+    head_dim = _head_dim(fields["embedding_dim"], layer.num_heads, layer.head_dim)
+    return Mamba2Config(**fields, num_heads=layer.num_heads, head_dim=head_dim, num_groups=layer.num_groups)
+
+
+def _tensors(path, before, after, last=()):
+    """Return the tensors of a model, whose mixers have some before and after the convolution, and before the output."""
+    return (
+        Tensor("backbone.embeddings.weight", ("embedding/embeddings",)),
+        *normalization(f"{H}norm", "block_{n}/normalization"),
+        *before,
+        Tensor(f"{H}mixer.conv1d.weight", (f"{path}convolution/kernel",), CONVOLUTION),
+        Tensor(f"{H}mixer.conv1d.bias", (f"{path}convolution/bias",)),
+        *after,
+        Tensor(f"{H}mixer.A_log", (f"{path}log_a",)),
+        Tensor(f"{H}mixer.D", (f"{path}skip",)),
+        *last,
+        *linear(f"{H}mixer.out_proj", f"{path}output"),
+        *normalization("backbone.norm_f", "normalization"),
+        *linear("lm_head", "head"),
     )
 
 
@@ -89,27 +112,77 @@ MAMBA = Family(
         same("layer_norm_epsilon", "epsilon", 1e-5),
         same("tie_word_embeddings", "tie_embeddings", True),
     ),
-    constants={"use_conv_bias": True, "hidden_act": "silu", "rms_norm": True},
+    constants=CONSTANTS,
     ignored=frozenset(IGNORED.split()),
-    tensors=(
-        Tensor("backbone.embeddings.weight", ("embedding/embeddings",)),
-        *normalization(f"{H}norm", f"{B}normalization"),
-        *linear(f"{H}mixer.in_proj", f"{B}mamba/input"),
-        Tensor(f"{H}mixer.conv1d.weight", (f"{B}mamba/convolution/kernel",), CONVOLUTION),
-        Tensor(f"{H}mixer.conv1d.bias", (f"{B}mamba/convolution/bias",)),
-        Tensor(
-            f"{H}mixer.x_proj.weight",
-            tuple(f"{B}mamba/{part}/kernel" for part in ("dt_down", "b", "c")),
-            TRANSPOSED,
+    tensors=_tensors(
+        B,
+        linear(f"{H}mixer.in_proj", f"{B}input"),
+        (
+            Tensor(f"{H}mixer.x_proj.weight", tuple(f"{B}{part}/kernel" for part in ("dt_down", "b", "c")), TRANSPOSED),
+            *linear(f"{H}mixer.dt_proj", f"{B}dt_up"),
         ),
-        *linear(f"{H}mixer.dt_proj", f"{B}mamba/dt_up"),
-        Tensor(f"{H}mixer.A_log", (f"{B}mamba/log_a",)),
-        Tensor(f"{H}mixer.D", (f"{B}mamba/skip",)),
-        *linear(f"{H}mixer.out_proj", f"{B}mamba/output"),
-        *normalization("backbone.norm_f", "normalization"),
-        *linear("lm_head", "head"),
     ),
     **NAMES,
-    describe=describe,
+    describe=describe_mamba,
     architecture_of=lambda model: "MambaForCausalLM",
+)
+
+
+def _head_dim(width, num_heads, head_dim):
+    """Return None for the head_dim that is the config's default."""
+    return None if head_dim == -(-2 * width // num_heads) else head_dim
+
+
+def _read_heads(values):
+    width, expand, num_heads, head_dim = (values[key] for key in ("hidden_size", "expand", "num_heads", "head_dim"))
+    if values["intermediate_size"] not in (None, expand * width):
+        raise ValueError(f"intermediate_size={values['intermediate_size']}; expected expand * hidden_size")
+    if num_heads * head_dim != expand * width:
+        raise ValueError(f"num_heads={num_heads}, head_dim={head_dim}; expected a product of expand * hidden_size")
+    return {"num_heads": num_heads, "head_dim": _head_dim(width, num_heads, head_dim)}
+
+
+def _write_heads(config):
+    head_dim = config.mixer(0).head_dim
+    inner = config.num_heads * head_dim
+    return {"num_heads": config.num_heads, "head_dim": head_dim, "expand": inner // config.embedding_dim}
+
+
+def _read_limits(values):
+    limits = values["time_step_limit"]
+    if limits not in ([0, math.inf], [0, {"__float__": "Infinity"}]):  # JSON has no infinity
+        raise ValueError(f"time_step_limit={limits!r}; expected [0, Infinity]")
+    return {}
+
+
+MAMBA2 = Family(
+    model_type="mamba2",
+    architectures=("Mamba2ForCausalLM", "Mamba2Model"),
+    config=Mamba2Config,
+    settings=(
+        same("hidden_size", "embedding_dim", 4096),
+        same("num_hidden_layers", "num_layers", 64),
+        same("state_size", "state_dim", 128),
+        same("n_groups", "num_groups", 8),
+        same("conv_kernel", "kernel_size", 4),
+        Setting({"num_heads": 128, "head_dim": 64, "expand": 2, "intermediate_size": None}, _read_heads, _write_heads),
+        Setting({"time_step_limit": [0.0, math.inf]}, _read_limits, lambda config: {}),
+        same("use_bias", "use_bias", False),
+        same("layer_norm_epsilon", "epsilon", 1e-5),
+        same("tie_word_embeddings", "tie_embeddings", False),
+    ),
+    constants=CONSTANTS,
+    ignored=frozenset(IGNORED.split()) | {"chunk_size", "time_step_rank", "norm_before_gate"},
+    tensors=_tensors(
+        B2,
+        (
+            Tensor(f"{H}mixer.in_proj.weight", tuple(f"{B2}{part}/kernel" for part in IN), TRANSPOSED),
+            Tensor(f"{H}mixer.in_proj.bias", tuple(f"{B2}{part}/bias" for part in IN)),
+        ),
+        (Tensor(f"{H}mixer.dt_bias", (f"{B2}dt_bias",)),),
+        (Tensor(f"{H}mixer.norm.weight", (f"{B2}scale",)),),
+    ),
+    **NAMES,
+    describe=describe_mamba2,
+    architecture_of=lambda model: "Mamba2ForCausalLM",
 )

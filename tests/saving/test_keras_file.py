@@ -1,5 +1,6 @@
 """A `.keras` file is read as if an enemy had made it: what is refused makes no weight and touches nothing outside."""
 
+import functools
 import io
 import json
 import os
@@ -13,9 +14,10 @@ import pytest
 
 from keras_seq.models import Ensemble, LSTMConfig, TransformerConfig
 from keras_seq.saving import save_model
-from keras_seq.saving.keras_file import UntrustedModelError, load_untrusted_model
+from keras_seq.saving.keras_file import UntrustedModelError, check_weights, load_untrusted_model
 
-CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
+CONFIG, WEIGHTS = "config.json", "model.weights.h5"
+MANY = 2**28  # numbers: 1 GiB of float32
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,6 @@ def packed(honest, tmp_path):
     """Writes a file with other members: bytes, or None to leave one out."""
 
     def packed(compression=zipfile.ZIP_STORED, **members):
-        members = {name.replace("_", "."): value for name, value in members.items()}
         path = tmp_path / "model.keras"
         with zipfile.ZipFile(path, "w", compression) as archive:
             for name, value in {**honest, **members}.items():
@@ -49,7 +50,7 @@ def changed(honest, packed):
 
     def changed(change):
         config = json.loads(honest[CONFIG])
-        return packed(config_json=json.dumps(change(config) or config).encode())
+        return packed(**{CONFIG: json.dumps(change(config) or config).encode()})
 
     return changed
 
@@ -104,8 +105,8 @@ def test_names_that_lead_elsewhere(packed, refuses, name):
 def test_a_zip_bomb_is_not_unpacked(packed, refuses, tmp_path):
     zeros = b"\0" * 10_000_000
     refuses(packed(zipfile.ZIP_DEFLATED, **{"assets/zeros": zeros}), "compressed")
-    refuses(packed(zipfile.ZIP_DEFLATED, config_json=b" " * 10_000_000), "compressed")
-    refuses(packed(config_json=b" " * (1 << 24) + b"{}"), "at most")
+    refuses(packed(zipfile.ZIP_DEFLATED, **{CONFIG: b" " * 10_000_000}), "compressed")
+    refuses(packed(**{CONFIG: b" " * (1 << 24) + b"{}"}), "at most")
 
 
 def test_members_that_share_their_bytes(packed, refuses):
@@ -186,42 +187,28 @@ def test_only_parts_of_our_models_are_made(changed, refuses, part, tmp_path, mon
         refuses(changed(change), "config names")
 
 
-def other(config):
-    config["config"] = 7
-
-
-def deep(config):
-    for _ in range(900):
-        config = [config]
-    return {"class_name": "x", "config": config}
-
-
 BROKEN = {
-    "no config": {"config_json": None},
-    "no weights": {"model_weights_h5": None, "x": None},
-    "no JSON": {"config_json": b"{"},
-    "no object": {"config_json": b"[1]"},
-    "not UTF-8": {"config_json": b"\xff\xfe\xfd"},
-    "a number": {"config_json": b"1" * 5000},
-    "deep": {"config_json": b"[" * 100_000},
-    "NaN": {"config_json": b'{"class_name": NaN}'},
+    "no config": {CONFIG: None},
+    "no weights": {WEIGHTS: None},
+    "no JSON": {CONFIG: b"{"},
+    "no object": {CONFIG: b"[1]"},
+    "not UTF-8": {CONFIG: b"\xff\xfe\xfd"},
+    "a number": {CONFIG: b"1" * 5000},
+    "deep": {CONFIG: b"[" * 100_000},
+    "NaN": {CONFIG: b'{"class_name": NaN}'},
 }
 
 
 @pytest.mark.parametrize("members", BROKEN.values(), ids=BROKEN)
-def test_a_torn_or_foreign_file(honest, tmp_path, refuses, members):
-    members = {{"config_json": CONFIG, "model_weights_h5": WEIGHTS}.get(k, k): v for k, v in members.items()}
-    path = tmp_path / "model.keras"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, value in {**honest, **members}.items():
-            if value is not None:
-                archive.writestr(name, value)
-    refuses(path)
+def test_a_torn_or_foreign_file(packed, refuses, members):
+    refuses(packed(**members))
 
 
 def test_a_config_of_another_shape(changed, refuses):
-    refuses(changed(other))
-    refuses(changed(lambda config: deep(config)))
+    refuses(changed(lambda config: {**config, "config": 7}))
+    refuses(
+        changed(lambda config: {"class_name": "x", "config": functools.reduce(lambda c, _: [c], range(900), config)})
+    )
     refuses(changed(lambda config: {**config, "config": {**config["config"], "blocks": 7}}))
 
 
@@ -251,7 +238,7 @@ def test_no_file_at_all(refuses, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "text").write_text("no zip")
     os.mkfifo(tmp_path / "pipe")
-    for name, word in (("none", "No such"), ("folder", "regular"), ("text", "zip"), ("pipe", "regular")):
+    for name, word in (("none", "No such"), ("folder", "directory"), ("text", "zip"), ("pipe", "regular")):
         refuses(tmp_path / name, word)
 
 
@@ -262,3 +249,100 @@ def test_what_is_refused_leaves_nothing_behind_in_keras(changed):
     with keras.StatelessScope():
         pass
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 8_000_000
+
+
+def written(fill) -> bytes:
+    memory = io.BytesIO()
+    with h5py.File(memory, "w") as file:
+        file["layers/vars/0"] = np.ones((5, 3), "float32")
+        fill(file)
+    return memory.getvalue()
+
+
+def never_written(file):
+    plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple((MANY,)), plan)
+
+
+def dataset(**options):
+    """What adds a dataset to a file."""
+    return lambda file: file.create_dataset("x", **options)
+
+
+def entry(value):
+    """What adds something else; a function of the file makes it."""
+    return lambda file: file.__setitem__("x", value(file))
+
+
+CLAIMS = {
+    "sparse": (dataset(shape=(MANY,), dtype="f4", chunks=(2**20,)), "contiguous"),
+    "never written": (never_written, "contiguous"),
+    "gzip": (dataset(data=np.zeros(2**20, "float32"), compression="gzip"), "contiguous"),
+    "in pieces": (dataset(data=np.ones(8), chunks=(4,)), "contiguous"),
+    "checksums": (dataset(data=np.ones(8), fletcher32=True), "contiguous"),
+    "in another file": (dataset(shape=(8,), dtype="f4", external=[("/etc/passwd", 0, 32)]), "contiguous"),
+    "put together": (
+        lambda file: file.create_virtual_dataset("x", h5py.VirtualLayout((MANY,), "float32")),
+        "contiguous",
+    ),
+    "soft link": (entry(lambda file: h5py.SoftLink("/layers/vars/0")), "SoftLink"),
+    "external link": (entry(lambda file: h5py.ExternalLink("other.h5", "/x")), "ExternalLink"),
+    "two names": (entry(lambda file: file["layers/vars/0"]), "another name"),
+    "a loop": (lambda file: file.__setitem__("layers/again", file["layers"]), "another name"),
+    "strings": (dataset(data=["a" * 100] * 10, dtype=h5py.string_dtype()), "plain numbers"),
+    "records": (dataset(shape=(3,), dtype=[("a", "f4"), ("b", "f4")]), "plain numbers"),
+    "rows": (dataset(shape=(3,), dtype=np.dtype(("float32", (4,)))), "plain numbers"),
+    "references": (lambda file: file.create_dataset("x", data=file.ref, dtype=h5py.ref_dtype), "plain numbers"),
+    "a type": (entry(lambda file: np.dtype("f4")), "Datatype"),
+    "attributes": (lambda file: file["layers"].attrs.__setitem__("names", ["a" * 100] * 10), "attribute"),
+}
+
+
+@pytest.mark.parametrize(("fill", "word"), CLAIMS.values(), ids=CLAIMS)
+def test_what_claims_more_than_it_holds_is_refused(fill, word):
+    data = written(fill)
+    assert len(data) < 100_000
+    with pytest.raises(UntrustedModelError, match=word):
+        check_weights(data)
+
+
+def test_datasets_that_share_their_bytes_are_refused():
+    def two(file):
+        for name in "ab":
+            file[name] = np.ones(2**16, "float32")
+
+    data = written(two)
+    check_weights(data)
+    with h5py.File(io.BytesIO(data)) as file:
+        first, second = (file[name].id.get_offset() for name in "ab")
+    there, here, end = (offset.to_bytes(8, "little") for offset in (first, second, len(data)))
+    assert data.count(here) == data.count(end) == 1  # in the second one's header, and at the beginning of the file
+    shared = data.replace(here, there).replace(end, here)[:second]
+    with h5py.File(io.BytesIO(shared)) as file:
+        np.testing.assert_array_equal(file["a"], file["b"])
+    with pytest.raises(UntrustedModelError, match="claim 524348 bytes of numbers, the file has"):
+        check_weights(shared)
+
+
+@pytest.mark.parametrize("data", [b"", b"not HDF5" * 1000])
+def test_a_file_that_is_no_hdf5_is_an_error(data):
+    with pytest.raises(OSError, match="open"):
+        check_weights(data)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "bool"])
+def test_what_keras_writes_passes(tmp_path, dtype):
+    class Odd(keras.layers.Layer):
+        """Variables of odd shapes and types."""
+
+        def build(self, shape):
+            for i, size in enumerate([(2, 3), (0, 3), ()]):
+                self.add_weight(shape=size, dtype=dtype, initializer="zeros", name=f"v{i}")
+
+        def call(self, x):
+            return x
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), Odd()])
+    path = tmp_path / "model.weights.h5"
+    model.save_weights(path)
+    check_weights(path.read_bytes())

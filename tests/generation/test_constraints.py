@@ -1,4 +1,4 @@
-"""Constrained texts against brute force: every sequence of tokens, by the definition of constrained_sampling.py."""
+"""Constrained texts against brute force: every sequence of tokens, by the definition of constraints.py."""
 
 import itertools
 import json
@@ -252,19 +252,6 @@ def test_a_tokenizer_json_of_bytes_writes_the_texts_of_its_tokenizer():
             lambda: regex("a").automaton(PretrainedTokenizer(WordPieceTokenizer.from_text("abc").to_tokenizer_json())),
             "The decoder of the tokenizer.json, WordPiece, does not give each token bytes",
         ),
-        (lambda: json_schema("{"), "json_schema='{' cannot be used: Expecting property name"),
-        (lambda: json_schema("3"), "it is not an object"),
-        (lambda: json_schema({"type": "integer", "minimum": 3}), "the keyword 'minimum' is not supported"),
-        (lambda: json_schema({"properties": {"a": {"items": {"not": {}}}}}), "the keyword 'not' is not supported"),
-        (lambda: json_schema({"anyOf": [{"oneOf": []}]}), "the keyword 'oneOf' is not supported"),
-        (lambda: json_schema({"type": "nonsense"}), "Unsupported type: nonsense"),
-        (lambda: json_schema({"type": "nonsense", "const": 1}), "the type 'nonsense' is not supported"),
-        (lambda: json_schema({"type": "integer", "enum": [1, True]}), "the value True is not of type 'integer'"),
-        (lambda: json_schema({"type": "string", "const": 1}), "the value 1 is not of type 'string'"),
-        (lambda: json_schema({"anyOf": [{"type": "null"}], "type": "null"}), "the keyword 'type' beside 'anyOf'"),
-        (lambda: json_schema({"$ref": "#/$defs/a", "maxLength": 2}), r"the keyword 'maxLength' beside '\$ref'"),
-        (lambda: json_schema({"properties": {"a": {}}, "required": ["b"]}), "'b' is required, but not among"),
-        (lambda: json_schema({"type": "array", "minItems": 3, "maxItems": 1}), "minItems is above maxItems"),
     ],
 )
 def test_mistakes_are_named(make, message):
