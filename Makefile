@@ -15,7 +15,7 @@ BIN := .venv/bin
 ANY_BACKEND := tests/layers tests/generation tests/evaluation tests/training tests/ops
 QUICK_ON_JAX := tests/layers/test_contract.py tests/generation/test_sampling_loop.py tests/training/test_guard.py
 SEVERAL_BACKENDS := tests/data/test_pipeline.py tests/ops/test_dispatch.py tests/callbacks/test_backends.py \
-	tests/tracking/test_without_tensorflow.py tests/evaluation/test_every_backend.py \
+	tests/evaluation/test_every_backend.py \
 	tests/training/test_backends.py tests/experiments/test_without_tensorflow.py
 SEVERAL_DEVICES := tests/training/test_distributed.py tests/docs/test_communication.py \
 	tests/experiments/test_jobs.py

@@ -41,5 +41,10 @@ def setup(app):
     def turn_links(app, name, source):
         if not name.startswith("generated/"):
             source[0] = reference.redirect(source[0], DOCS / f"{name}.md")
+        if name == "index":  # the site's home: the README, with its links turned, and below it the reading order
+            readme = reference.redirect(
+                (DOCS.parent / "README.md").read_text(encoding="utf-8"), DOCS.parent / "README.md"
+            )
+            source[0] = f"{readme}\n#{source[0]}"
 
     app.connect("source-read", turn_links)

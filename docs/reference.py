@@ -217,7 +217,7 @@ def write_pages(folder: pathlib.Path) -> None:
         pages |= {f"reference/{name}.{n}.md": reference_page(f"{name}.{n}", resolve(module, n)) for n in names}
     visited = {path.name for path in ROOT.glob("*.md")} - {"README.md"}
     pages |= {source_page(path).removeprefix("generated/"): source_text(path) for path in visited}
-    queue = [*(ROOT / "docs").glob("*.md"), *(ROOT / path for path in visited)]
+    queue = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / path for path in visited)]
     while queue:
         page = queue.pop()
         prose = "".join(CODE.split(page.read_text(encoding="utf-8"))[::2])

@@ -17,7 +17,7 @@ tokens. adapters.safetensors in the run of lora holds the additions, and the wei
 few and help), alone: `keras_seq.models.lora.load_adapters` reads them.
 
 From `pydoc` to tiny Shakespeare all weights end at 1.610 nats and adapters of 3.8 % of them at 1.889 (one seed). The
-gap grows with the tokens of fine-tuning (docs/experiment_log.md).
+gap grows with the tokens of fine-tuning (experiments/LOG.md).
 """
 
 import dataclasses

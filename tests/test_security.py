@@ -17,7 +17,14 @@ from keras_seq.training import run_folder
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted(path for folder in ("keras_seq", "experiments") for path in (ROOT / folder).rglob("*.py"))
-SHOWN = [*SOURCES, *(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "logs/README.md", ROOT / "Makefile"]
+SHOWN = [
+    *SOURCES,
+    *ROOT.glob("docs/**/*.md"),
+    *ROOT.glob("experiments/**/*.md"),
+    ROOT / "README.md",
+    ROOT / "logs/README.md",
+    ROOT / "Makefile",
+]
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "code", "codeop", "runpy"}
 CALLS = {"eval", "exec", "compile", "__import__", "Lambda", "TFSMLayer", "enable_unsafe_deserialization", "system"}
 PICKLED = {"pickle", "allow_pickle", "fix_imports"}

@@ -104,7 +104,7 @@ def _box(labels):
 
 @functools.lru_cache(maxsize=64)
 def _draw_labels(name, heads, rows, columns, labels):
-    """Return the images without the maps. All are under one pair of axes: separate ones take five times as long."""
+    """Return the images without the maps, drawn under one pair of axes: separate ones take five times as long."""
     margin, width, height = _box(labels)
     style = {**LABEL_STYLE, "fontsize": 8}
     rotation = 90 if max(map(len, labels), default=0) > 1 else 0

@@ -1,7 +1,14 @@
-"""Define the base class of callbacks that compute diagnostics of a model and write them to TensorBoard.
+"""Compute diagnostics of a model while it trains, and write them to TensorBoard.
 
-train_language_model(..., diagnostics=[AttentionMaps(...)])               computed at every validation
-model.fit(..., callbacks=[AttentionMaps(..., log_dir="logs/mine")])       computed in any Keras `fit`
+    train_language_model(..., diagnostics=[AttentionMaps(...)])               computed at every validation
+    model.fit(..., callbacks=[AttentionMaps(..., log_dir="logs/mine")])       computed in any Keras `fit`
+
+`Diagnostic` is their base class. `LossByPosition` shows how much a model gains from context, as in Kaplan et al. (2020,
+arXiv:2001.08361, figure 7): an LSTM's loss is flat after some hundred positions, a Transformer's falls further.
+
+    loss[t] = mean over windows of  -log p(id at t + 1 | the ids up to t of that window)
+
+`TextSamples` shows what it generates; `Profiler` is no diagnostic, but records a trace of a training step.
 """
 
 import importlib.util
@@ -23,6 +30,12 @@ from keras_seq.layers.introspection import iter_layers
 from keras_seq.tokenizers.text import show_whitespace
 from keras_seq.tracking.summaries import Summaries, to_pixels
 from keras_seq.tracking.tensorboard import TOKENS_AXIS, EventFile, summary_protos
+
+PROFILE_PLUGIN = "tensorboard_plugin_profile"
+DESCRIPTIONS = {
+    "loss_by_position": "Loss by position in a window, in nats per token. The line is the mean over the last quarter "
+    "of the positions up to each. log V is the loss of a model that finds all V tokens equally likely.",
+}
 
 
 def says_nothing(name: str, model: keras.Model, missing: str) -> str:
@@ -90,11 +103,17 @@ class Diagnostic(keras.callbacks.Callback):
                 f"{name}: log_dir=None; expected a folder: in `Model.fit` the callback writes its own event file."
             )
         model = self._target_model
-        missing = self.missing_requirement(model)
-        if missing:
+        if missing := self.missing_requirement(model):
             print(says_nothing(name, model, missing))
         else:
-            self._try(model)
+            try:
+                self.try_model(model)
+            except Exception as error:  # of somebody's own model
+                error.add_note(
+                    f"{name} calls {model.name} by itself; if `fit` trains a wrapper of the model to examine, pass "
+                    "that as model= (docs/tensorboard.md)."
+                )
+                raise
         self._file = None if missing else EventFile(self.log_dir)
         self._last_step = self._step
 
@@ -107,16 +126,6 @@ class Diagnostic(keras.callbacks.Callback):
         """Write the diagnostics if there is no `update_freq`."""
         if self.update_freq is None:
             self._write()
-
-    def _try(self, model):
-        try:
-            self.try_model(model)
-        except Exception as error:  # of somebody's own model
-            error.add_note(
-                f"{type(self).__name__} calls {model.name} by itself; if `fit` trains a wrapper of the model to "
-                "examine, pass that as model= (docs/tensorboard.md)."
-            )
-            raise
 
     @property
     def _step(self):
@@ -132,20 +141,6 @@ class Diagnostic(keras.callbacks.Callback):
             summaries = self.compute_summaries(self._target_model)
             axis = "optimizer steps" if self.tokens_per_step == 1 else TOKENS_AXIS
             self._file.write(self._step * self.tokens_per_step, summary_protos(summaries, axis))
-
-
-# Show how much a model gains from context: its loss at each position of a window, from the zero state.
-#
-#     loss[t] = mean over windows of  -log p(id at t + 1 | the ids up to t of that window)
-#
-# In Kaplan et al. (2020, arXiv:2001.08361, figure 7) an LSTM's loss is flat after some hundred positions, while a
-# Transformer's falls further.
-
-
-DESCRIPTIONS = {
-    "loss_by_position": "Loss by position in a window, in nats per token. The line is the mean over the last quarter "
-    "of the positions up to each. log V is the loss of a model that finds all V tokens equally likely.",
-}
 
 
 class LossByPosition(Diagnostic):
@@ -208,7 +203,7 @@ class LossByPosition(Diagnostic):
 
 
 def quarter_means(losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the means over the last quarter of the positions up to each, and where that quarter starts; `[T]` each."""
+    """Return for each position the mean over the last quarter of those up to it, and where that quarter starts."""
     ends = np.arange(1, len(losses) + 1)
     starts = ends - np.maximum(ends // 4, 1)
     sums = np.concatenate([[0.0], np.cumsum(losses)])
@@ -236,9 +231,6 @@ def plot_loss_by_position(mean_losses: np.ndarray, windows: int, vocabulary_size
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     return to_pixels(figure)
-
-
-# Show what a language model generates after a few prompts while it trains.
 
 
 class TextSamples(Diagnostic):
@@ -296,14 +288,8 @@ class TextSamples(Diagnostic):
         return Summaries({}, {f"sample/{show_whitespace(prompt)}": text for prompt, text in samples})
 
 
-# Record a trace of a few training steps with TensorFlow's profiler.
-
-
-PLUGIN = "tensorboard_plugin_profile"
-
-
 class Profiler(keras.callbacks.Callback):
-    """Trace the second execution of the training function (`steps_per_execution` steps) of a `fit`.
+    """Trace the second execution of the training function (`steps_per_execution` steps) with TensorFlow's profiler.
 
     The first execution compiles. The trace is written to LOG_DIR/plugins/profile/TIME, for TensorBoard's Profile tab.
 
@@ -326,7 +312,7 @@ class Profiler(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         """Print a message if the Profile tab is not installed."""
         self._executions, self._tracing = 0, False
-        if importlib.util.find_spec(PLUGIN) is None:
+        if importlib.util.find_spec(PROFILE_PLUGIN) is None:
             print("TensorBoard needs its Profile tab to show the trace: pip install tensorboard-plugin-profile.")
 
     def on_train_batch_begin(self, batch, logs=None):
@@ -338,14 +324,11 @@ class Profiler(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Stop the trace."""
-        self._stop()
+        if self._tracing:
+            self._tracing = False
+            self._profiler.stop()
 
     def on_train_end(self, logs=None):
         """Print a message if there was no second execution."""
         if self._executions < 2:
             print("Profiler traced nothing: there was only one execution, which compiles.")
-
-    def _stop(self):
-        if self._tracing:
-            self._tracing = False
-            self._profiler.stop()

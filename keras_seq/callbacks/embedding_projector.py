@@ -5,8 +5,8 @@
     embedding_metadata.tsv       one line per token: its label, class and id
     tokens.png                   an image per token, drawn at its point: its label in the color of its class
 
-The page has no setting for labels or colors at the start, so the images show both. Keras's own callback names a
-checkpoint tensor that does not exist (keras issue 20210); text files always work.
+The page does not begin with labels and colors, so the images show both. Keras's own callback names a checkpoint tensor
+that does not exist (keras issue 20210); text files always work.
 """
 
 import math
@@ -103,7 +103,7 @@ class EmbeddingProjector(keras.callbacks.Callback):
             vectors = ops.convert_to_numpy(ops.cast(layer.embeddings, "float32"))
             lines = ("\t".join(f"{value:.7g}" for value in vector) for vector in vectors)
             write_text(self.log_dir / f"{file}.tsv", "\n".join(lines) + "\n")
-            write_text(self.log_dir / f"{file}_metadata.tsv", metadata(self.tokens))
+            write_text(self.log_dir / f"{file}_metadata.tsv", metadata_tsv(self.tokens))
             embedding = config.embeddings.add(
                 tensor_name=name,
                 tensor_path=f"{file}.tsv",
@@ -139,13 +139,10 @@ def write_sprites(path: pathlib.Path, tokens: Sequence[str]):
         figure.savefig(temporary, dpi=DPI, transparent=True)
 
 
-def metadata(tokens: Sequence[str]) -> str:
+def metadata_tsv(tokens: Sequence[str]) -> str:
     """Return the labels in the projector's format: tab-separated, one line per token under a header."""
-    rows = [
-        ("token", "class", "id"),
-        *((show_whitespace(token), token_class(token), str(n)) for n, token in enumerate(tokens)),
-    ]
-    return "".join("\t".join(row) + "\n" for row in rows)
+    labels = [(show_whitespace(token), token_class(token), str(n)) for n, token in enumerate(tokens)]
+    return "".join("\t".join(row) + "\n" for row in [("token", "class", "id"), *labels])
 
 
 def token_class(token: str) -> str:

@@ -1,8 +1,12 @@
-"""Compute the gates of `keras.layers.LSTM` and `GRU` at all time steps at once, with the layer's own activations.
+"""Show how open the gates of recurrent layers are.
+
+    closed    fraction of gate values below 0.1 (Karpathy, Johnson & Fei-Fei, 2015, arXiv:1506.02078, section 4.2)
+    open      fraction of gate values above 0.9
+
+A forget gate above 0.9 keeps the cell state; one that is always so never forgets. A gate that is always half open has
+not learned anything yet. The gates of `keras.layers.LSTM` and `GRU` are computed at all time steps at once:
 
     gate_t = recurrent_activation(x_t W + b + h_{t-1} U)
-
-Keras's layer may return its last output only: a copy of it, with the same weights, returns h at every time step.
 """
 
 import keras
@@ -19,44 +23,6 @@ KERAS_GATES = {  # by the block of the kernel; None is the candidate
     layers.LSTM: ("input", "forget", None, "output"),
     layers.GRU: ("update", "reset", None),
 }
-
-
-def has_recordable_gates(layer: keras.layers.Layer) -> bool:
-    """Return whether `keras_gates` applies; it does not with `stateful=True`, where the initial state is unknown."""
-    return type(layer) in KERAS_GATES and not layer.stateful
-
-
-def keras_gates(layer: keras.layers.Layer, sequences, initial_state=None, mask=None) -> dict:
-    """Compute the gates of one call of a layer, by name: `[B, T, units]`, in the order in which the layer reads."""
-    options = {"return_sequences": True, "return_state": False, "zero_output_for_mask": False}
-    copy = type(layer).from_config({**layer.get_config(), **options, "name": None})
-    copy.build(sequences.shape)
-    copy.set_weights(layer.get_weights())
-    h = copy(sequences, initial_state=initial_state, mask=mask, training=False)
-    x = ops.flip(sequences, axis=1) if layer.go_backwards else sequences  # h is in the order of reading
-    cell = layer.cell
-    if isinstance(initial_state, list | tuple):
-        initial_state = initial_state[0]
-    first = ops.zeros_like(h[:, :1]) if initial_state is None else ops.expand_dims(initial_state, 1)
-    z = ops.matmul(x, cell.kernel) + ops.matmul(ops.concatenate([first, h[:, :-1]], axis=1), cell.recurrent_kernel)
-    if cell.use_bias:
-        bias = ops.convert_to_tensor(cell.bias)
-        z = z + (ops.sum(bias, axis=0) if len(bias.shape) == 2 else bias)  # GRU has one bias for each of W and U
-    names = KERAS_GATES[type(layer)]
-    blocks = ops.split(z, len(names), axis=-1)
-    return {name: cell.recurrent_activation(z) for name, z in zip(names, blocks, strict=True) if name is not None}
-
-
-# Show how open the gates of recurrent layers are.
-#
-#     closed    fraction of gate values below 0.1 (Karpathy, Johnson & Fei-Fei, 2015, arXiv:1506.02078, section 4.2)
-#     open      fraction of gate values above 0.9
-#
-# A forget gate above 0.9 keeps the cell state; one that is always so never forgets. A gate that is always half open
-# has
-# not learned anything yet.
-
-
 CLOSED_BELOW, OPEN_ABOVE = 0.1, 0.9
 DESCRIPTIONS = {
     "gate_saturation/closed": f"Fraction of a gate's values below {CLOSED_BELOW}.",
@@ -128,10 +94,12 @@ def gate_values(model: keras.Model, x) -> dict[str, dict[str, np.ndarray]]:
     with record_calls(own_layers, "sequence") as own_calls, record_calls(keras_layers, "call") as keras_calls:
         model(x, training=False)
     values = {}
-    for layer, args, _, output in own_calls:
-        values.setdefault(layer, []).append(_own_gates(layer, args, output))
+    for layer, (sequences, state, *_), _, output in own_calls:
+        h = state[0] if isinstance(state, tuple) else state
+        values.setdefault(layer, []).append(gates(layer, sequences, output[0], h))
     for layer, args, kwargs, _ in keras_calls:
-        values.setdefault(layer, []).append(_keras_gates(layer, args, kwargs))
+        options = {name: value for name, value in kwargs.items() if name != "training"}
+        values.setdefault(layer, []).append(keras_gates(layer, *args, **options))
     return {name: _join(values[layer]) for layer, name in names.items() if layer in values}
 
 
@@ -139,25 +107,38 @@ def _join(calls):
     """Join the gates of several calls."""
     joined = {}
     for gate in calls[0]:
-        arrays = [gates_of_call[gate] for gates_of_call in calls]
+        tensors = (gates_of_call[gate] for gates_of_call in calls)
+        arrays, axis = [ops.convert_to_numpy(ops.cast(x, "float32")) for x in tensors], 0  # [B, T, units] each
         if len({array.shape[1] for array in arrays}) > 1:
-            arrays = [array.reshape(1, -1, array.shape[-1]) for array in arrays]
-            joined[gate] = np.concatenate(arrays, axis=1)
-        else:
-            joined[gate] = np.concatenate(arrays)
+            arrays, axis = [array.reshape(1, -1, array.shape[-1]) for array in arrays], 1
+        joined[gate] = np.concatenate(arrays, axis)
     return joined
 
 
-def _own_gates(layer, args, output):
-    x, state, *_ = args
-    h = state[0] if isinstance(state, tuple) else state
-    return _as_arrays(gates(layer, x, output[0], h))
+def has_recordable_gates(layer: keras.layers.Layer) -> bool:
+    """Return whether `keras_gates` applies; it does not with `stateful=True`, where the initial state is unknown."""
+    return type(layer) in KERAS_GATES and not layer.stateful
 
 
-def _keras_gates(layer, args, kwargs):
-    kwargs = {name: value for name, value in kwargs.items() if name != "training"}
-    return _as_arrays(keras_gates(layer, *args, **kwargs))
+def keras_gates(layer: keras.layers.Layer, sequences, initial_state=None, mask=None) -> dict:
+    """Compute the gates of one call of a layer, by name: `[B, T, units]`, in the order in which the layer reads.
 
-
-def _as_arrays(tensors):
-    return {name: ops.convert_to_numpy(ops.cast(tensor, "float32")) for name, tensor in tensors.items()}
+    The layer may return its last output only: a copy of it, with the same weights, returns h at every time step.
+    """
+    options = {"return_sequences": True, "return_state": False, "zero_output_for_mask": False}
+    copy = type(layer).from_config({**layer.get_config(), **options, "name": None})
+    copy.build(sequences.shape)
+    copy.set_weights(layer.get_weights())
+    h = copy(sequences, initial_state=initial_state, mask=mask, training=False)
+    x = ops.flip(sequences, axis=1) if layer.go_backwards else sequences  # h is in the order of reading
+    cell = layer.cell
+    if isinstance(initial_state, list | tuple):
+        initial_state = initial_state[0]
+    first = ops.zeros_like(h[:, :1]) if initial_state is None else ops.expand_dims(initial_state, 1)
+    z = ops.matmul(x, cell.kernel) + ops.matmul(ops.concatenate([first, h[:, :-1]], axis=1), cell.recurrent_kernel)
+    if cell.use_bias:
+        bias = ops.convert_to_tensor(cell.bias)
+        z = z + (ops.sum(bias, axis=0) if len(bias.shape) == 2 else bias)  # GRU has one bias for each of W and U
+    names = KERAS_GATES[type(layer)]
+    blocks = ops.split(z, len(names), axis=-1)
+    return {name: cell.recurrent_activation(z) for name, z in zip(names, blocks, strict=True) if name is not None}

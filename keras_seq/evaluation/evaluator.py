@@ -1,9 +1,9 @@
 """Score every model in the same way: sums of token losses, divided by the tokens, over a whole text.
 
     chunked@T   every non-overlapping window of T tokens, each from the zero state or the empty cache: `val_loss`
-    streaming   the text from start to end: `val_loss_streaming`. A recurrent model carries its state; a model with a
+    streaming   the text from start to end: `val_loss_streaming`. A recurrent model carries its state. A model with a
                 context length C sees windows of C that move by C / 2: every token counts once, and past the first C
-                has at least C / 2 tokens before it
+                it has at least C / 2 tokens before it
 
 The two are different quantities and do not compare.
 """
@@ -22,7 +22,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.evaluation.losses import token_losses
-from keras_seq.evaluation.streaming import MAX_LOGITS, MAX_PARTS, independent_losses, num_parts, streaming_losses
+from keras_seq.evaluation.streaming import independent_losses, num_parts, num_rows, streaming_losses
 from keras_seq.evaluation.validation_sample import ValidationSample
 from keras_seq.generation.uncached_model import UncachedModel
 from keras_seq.layers.introspection import vocabulary_size
@@ -116,13 +116,20 @@ class Evaluator:
             raise ValueError(f"model={model!r}; expected a LanguageModel.")
         self.model = model
         self.batch_size = checks.positive_integer("batch_size", batch_size)
-        # no encoder-decoder, whose state begins with a source
+        # an encoder-decoder, whose state begins with a source, has no context_length
         self._carries = all(hasattr(model, name) for name in ("get_initial_state", "context_length"))
         self._independent = compiled(self._independent_losses, model, reduce_retracing=True)
         self._step = compiled(self._stateful_step, model)
-        # With one row, most of the time is the overhead of the loop, which XLA halves if the length is past those that
-        # kernels unroll. It compiles for one length; a shorter text runs without it.
+        # With one row, most of the time is the overhead of the loop. XLA halves it if the length is past those that
+        # kernels unroll, and compiles for one length: a shorter text runs without it.
         self._xla_step = compiled(self._stateful_step, model, jit_compile=True)
+
+    def _independent_losses(self, x, y):
+        return token_losses(self.model(divide_rows(x), training=False), y)
+
+    def _stateful_step(self, x, y, state):
+        logits, state = self.model(x, state=state, training=False, return_state=True)
+        return token_losses(logits, y), state
 
     @functools.cached_property
     def _uncached(self):
@@ -133,25 +140,17 @@ class Evaluator:
         """Return V; None if a model that can step does not have it."""
         return vocabulary_size(self.model) if self._carries else self._uncached.vocabulary_size
 
-    def _independent_losses(self, x, y):
-        return token_losses(self.model(divide_rows(x), training=False), y)
-
-    def _stateful_step(self, x, y, state):
-        logits, state = self.model(x, state=state, training=False, return_state=True)
-        return token_losses(logits, y), state
+    @property
+    def _context(self):
+        """Return the length of the windows that slide over a text; None if the model carries its state instead."""
+        return self.model.context_length if self._carries else self._uncached.context_length or DEFAULT_WINDOW
 
     def chunked_loss(self, ids, sequence_length: int, sample: ValidationSample | None = None) -> LossSum:
-        """Return the loss over disjoint windows, each from the zero state.
-
-        Args:
-            ids: Integers `[N]`; those after the last whole window are not scored.
-            sequence_length: T, tokens of a window.
-            sample: The windows to score; by default all.
-        """
+        """Return the loss over disjoint windows, each from the zero state: that of `chunked_token_losses`."""
         return LossSum.from_losses(self.chunked_token_losses(ids, sequence_length, sample))
 
     def chunked_token_losses(self, ids, sequence_length: int, sample: ValidationSample | None = None) -> np.ndarray:
-        """Return the token losses of `chunked_loss`; their mean over the windows is the loss by position.
+        """Return the token losses of disjoint windows; their mean over the windows is the loss by position.
 
         Args:
             ids: Integers `[N]`; those after the last whole window are not scored.
@@ -169,8 +168,8 @@ class Evaluator:
         if windows < 1:
             raise ValueError(f"{len(ids)} ids; expected at least {length + 1} with sequence_length={length}.")
         starts = np.arange(windows) * length if sample is None else sample.window_starts
-        x = ids[starts[:, None] + np.arange(length)]
-        return self.independent_token_losses(x, ids[starts[:, None] + np.arange(1, length + 1)])
+        rows = ids[starts[:, None] + np.arange(length + 1)]
+        return self.independent_token_losses(rows[:, :-1], rows[:, 1:])
 
     def independent_token_losses(self, x, y) -> np.ndarray:
         """Return the token losses of independent windows, each from the zero state.
@@ -182,7 +181,7 @@ class Evaluator:
         Returns:
             float32 `[windows, T]`, in nats.
         """
-        x, y = np.asarray(x), np.asarray(y)
+        x, y = np.ascontiguousarray(x), np.ascontiguousarray(y)
         shared = _SHARED_LOSSES.get()
         if shared is None:
             return self._windows(x, y, x.size + 1)
@@ -192,25 +191,19 @@ class Evaluator:
         return shared[key]
 
     def streaming_loss(self, ids, chunk_length: int = CHUNK_LENGTH, chunked: np.ndarray | None = None) -> LossSum:
-        """Return the loss over the text from start to end; every id except the first is predicted once.
+        """Return the loss over the text from start to end: that of `streaming_token_losses`."""
+        return LossSum.from_losses(self.streaming_token_losses(ids, chunk_length, chunked))
+
+    def streaming_token_losses(
+        self, ids, chunk_length: int = CHUNK_LENGTH, chunked: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the token losses of a text from start to end; every id except the first is predicted once.
 
         Args:
             ids: Integers `[N]`.
             chunk_length: Tokens per call and row of a model that carries its state.
             chunked: `chunked_token_losses` of the same ids and weights. Where T is the context length, half of the
                 windows of the streaming loss are among them and are not scored again.
-        """
-        return LossSum.from_losses(self.streaming_token_losses(ids, chunk_length, chunked))
-
-    def streaming_token_losses(
-        self, ids, chunk_length: int = CHUNK_LENGTH, chunked: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Return the token losses of `streaming_loss`.
-
-        Args:
-            ids: Integers `[N]`.
-            chunk_length: Tokens per call and row of a model that carries its state.
-            chunked: As for `streaming_loss`.
 
         Returns:
             float32 `[N - 1]`, in nats.
@@ -218,19 +211,17 @@ class Evaluator:
         Raises:
             ValueError: If there are fewer than two ids.
         """
-        ids, length = self._checked(ids), checks.positive_integer("chunk_length", chunk_length)
+        ids, chunk_length = self._checked(ids), checks.positive_integer("chunk_length", chunk_length)
         if len(ids) < 2:
             raise ValueError(f"{len(ids)} ids; expected at least 2.")
-        if not self._carries:
-            uncached = self._uncached
-            if uncached.vocabulary_size <= ids.max():
-                tensor_checks.ids_below("ids", ids, uncached.vocabulary_size)
-            return self._sliding(ids, uncached.context_length or DEFAULT_WINDOW, chunked, uncached)
-        if self.model.context_length is not None:
-            return self._sliding(ids, self.model.context_length, chunked)
-        parts = num_parts(self.model, len(ids), length)
-        step = self._xla_step if parts == 1 and len(ids) > length else self._step
-        return streaming_losses(step, self.model.get_initial_state, ids, min(length, len(ids) - 1), parts)
+        if self._context is None:
+            parts = num_parts(self.model, len(ids), chunk_length)
+            step = self._xla_step if parts == 1 and len(ids) > chunk_length else self._step
+            return streaming_losses(step, self.model.get_initial_state, ids, min(chunk_length, len(ids) - 1), parts)
+        known, length = {}, min(self._context, len(ids) - 1)
+        if chunked is not None and chunked.shape == ((len(ids) - 1) // length, length):
+            known = dict(zip(range(0, len(ids) - 1, length), chunked, strict=False))
+        return self._sliding(ids[None], np.zeros(1, int), known)[0]
 
     def stretch_token_losses(self, ids, sample: ValidationSample, chunked: np.ndarray | None = None) -> np.ndarray:
         """Return streaming losses of the stretches of a sample.
@@ -248,20 +239,18 @@ class Evaluator:
         Returns:
             float32 `[K, length]`, in nats.
         """
-        ids, uncached = self._checked(ids), None if self._carries else self._uncached
-        context = self.model.context_length if self._carries else uncached.context_length or DEFAULT_WINDOW
+        ids, context = self._checked(ids), self._context
         before = max(MIN_CONTEXT, sample.sequence_length) if context is None else context // 2
         length = min(max(before + sample.length, context or 0), len(ids) - 1)  # of a row, tokens before it included
         starts = np.maximum(0, sample.starts + sample.length - length)
-        rows = ids[starts[:, None] + np.arange(length + 1)]
+        rows = ids[starts[:, None] + np.arange(length + 1)]  # [K, length + 1]
         if context is None:
-            size = max(
-                1, min(MAX_PARTS, MAX_LOGITS // (min(CHUNK_LENGTH, length) * (self.vocabulary_size or MAX_LOGITS)))
-            )
-            losses = independent_losses(self._step, self.model.get_initial_state, rows, min(CHUNK_LENGTH, length), size)
+            chunk_length = min(CHUNK_LENGTH, length)
+            size = num_rows(chunk_length, self.vocabulary_size)
+            losses = independent_losses(self._step, self.model.get_initial_state, rows, chunk_length, size)
         else:
             known = {} if chunked is None else dict(zip(sample.window_starts.tolist(), chunked, strict=True))
-            losses = self._sliding_rows(rows, starts, context, known, uncached)
+            losses = self._sliding(rows, starts, known)
         scored = (sample.starts - starts)[:, None] + np.arange(sample.length)
         return np.take_along_axis(losses, scored, axis=1)
 
@@ -275,42 +264,42 @@ class Evaluator:
             tensor_checks.ids_below("ids", ids, size)
         return ids
 
-    def _sliding(self, ids, context_length, chunked=None, uncached=None):
-        """Return the losses `[N - 1]` of windows that move by half of their length, in the first that reaches an id.
+    def _sliding(self, rows, row_starts, known):
+        """Return the losses `[K, N - 1]` of rows `[K, N]` by windows that move by half of their length.
 
-        `chunked` are the losses of disjoint windows; those of the same length are not scored again.
+        A row starts at `row_starts` in the text. An id counts in the first window that reaches it. `known` has losses
+        of windows by their start in the text; those of the same length are not scored again.
         """
-        known, length = {}, min(context_length, len(ids) - 1)
-        if chunked is not None and chunked.shape == ((len(ids) - 1) // length, length):
-            known = dict(zip(range(0, len(ids) - 1, length), chunked, strict=False))
-        return self._sliding_rows(ids[None], np.zeros(1, int), context_length, known, uncached)[0]
-
-    def _sliding_rows(self, rows, row_starts, context_length, known, uncached):
-        """Return `_sliding` of each row of `[K, N]`, `[K, N - 1]`; `known` has losses of windows by their start."""
+        score = self._independent
+        if not self._carries:
+            tensor_checks.ids_below("ids", rows, self.vocabulary_size)
+            score = self._uncached_losses
         count = rows.shape[1] - 1
-        length = min(context_length, count)
-        last = count - length  # where the last window starts, so that it ends with the text
+        length = min(self._context, count)
+        last = count - length  # where the last window starts, so that it ends with the row
         offsets = np.array([*range(0, last, max(1, length // 2)), last])
         starts = (row_starts[:, None] + offsets).reshape(-1).tolist()
-        windows = rows[:, offsets[:, None] + np.arange(length + 1)].reshape(-1, length + 1)
+        windows = rows[:, offsets[:, None] + np.arange(length + 1)].reshape(-1, length + 1)  # [K windows, length + 1]
         is_known = np.array([start in known and len(known[start]) == length for start in starts])
         losses = np.empty((len(starts), length), "float32")
         for n in np.flatnonzero(is_known):
             losses[n] = known[starts[n]]
         if not is_known.all():
             new = windows[~is_known]
-            losses[~is_known] = self._windows(new[:, :-1], new[:, 1:], rows.size, uncached)
-        first_new = np.concatenate([[0], offsets[:-1] + length - offsets[1:]])
+            losses[~is_known] = self._windows(new[:, :-1], new[:, 1:], rows.size, score)
+        first_new = np.concatenate([[0], offsets[:-1] + length - offsets[1:]])  # of each window, what none reached
         is_first = np.arange(length) >= first_new[:, None]
         return losses.reshape(len(rows), len(offsets), length)[:, is_first]
 
-    def _windows(self, x, y, total, uncached=None):
+    def _uncached_losses(self, x, y):
+        return token_losses(self._uncached.logits(x), y)
+
+    def _windows(self, x, y, total, score=None):
         """Return the losses of windows `[windows, T]`; `total` tokens are shown as the size of the text."""
-        score = self._independent if uncached is None else lambda x, y: token_losses(uncached.logits(x), y)
         size, parts = min(self.batch_size, len(x)), []
         for start in track_progress(range(0, len(x), size), total):
             first = min(start, len(x) - size)  # a full last batch: another size would be traced
-            losses = score(x[first : first + size], y[first : first + size])
+            losses = (score or self._independent)(x[first : first + size], y[first : first + size])
             parts.append(ops.convert_to_numpy(losses)[start - first :])
         return np.concatenate(parts)
 

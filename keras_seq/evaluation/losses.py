@@ -1,7 +1,14 @@
-"""Read the mask that Keras keeps for the output of a layer, such as `[B, T]` for logits `[B, T, V]`.
+"""Compute the cross-entropy per token: the sum over all tokens that are not padding, divided by their number.
 
-Keras stores it beside the tensor, and differently where a tensor takes no attributes, as in what JAX compiles. It hands
-it to every layer that takes a mask: so a layer reads it.
+    loss_t = logsumexp(z) - z_y                                          z: logits [V] in float32, y: target; in nats
+    loss   = sum over tokens of w_t loss_t / sum over tokens of w_t      w: weights; 0 without tokens
+
+Label smoothing puts (1 - e) on the target plus e / V on every id, the target included (Szegedy et al., 2016,
+arXiv:1512.00567; Vaswani et al., 2017, arXiv:1706.03762):
+
+    loss_t = (1 - e) (logsumexp(z) - z_y) + e / V sum over v of (logsumexp(z) - z_v)
+
+A target is padding if it is below zero or equals `ignore_class`, or if a mask says so. Logits at padding are not read.
 """
 
 import functools
@@ -12,48 +19,11 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.ops import replicas, tensor_checks
 
-
-def keras_mask(x):
-    """Return the Keras mask of a tensor, or None."""
-    return _reader()(x)
-
-
-@functools.cache
-def _reader():
-    return _MaskReader(name="keras_mask", autocast=False)  # a cast copy would have no mask
-
-
-@keras.saving.register_keras_serializable(package="keras_seq")
-class _MaskReader(keras.Layer):
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-
-    def call(self, inputs, mask=None):
-        return mask
-
-    def compute_mask(self, inputs, previous_mask):
-        return None  # the mask itself has none
-
-
-# Compute the cross-entropy per token: the sum over all non-padding tokens, divided by their number.
-#
-#     loss_t = logsumexp(z) - z_y                                          z: logits [V] in float32, y: target; in nats
-#     loss   = sum over tokens of w_t loss_t / sum over tokens of w_t      w: weights; 0 without tokens
-#
-# Label smoothing puts (1 - e) on the target plus e / V on every id, the target included:
-#
-#     loss_t = (1 - e) (logsumexp(z) - z_y) + e / V sum over v of (logsumexp(z) - z_v)
-#
-# Szegedy et al. (2016, https://arxiv.org/abs/1512.00567), Vaswani et al. (2017, https://arxiv.org/abs/1706.03762).
-# A target is a token unless it is below zero, equals `ignore_class`, or a mask marks it as padding.
-
-
 REDUCTIONS = ("mean_with_sample_weight", "sum", "none", None)
 
 
 def token_losses(logits, targets, label_smoothing: float = 0.0):
-    """Compute the cross-entropy at every position, without weights.
+    """Compute the cross-entropy at every position, without weights; 0 where the target is below zero.
 
     >>> round(float(token_losses(ops.zeros((1, 1, 8)), [[3]])[0, 0]), 3)  # log 8
     2.079
@@ -97,7 +67,7 @@ def token_weights(targets, mask=None, sample_weight=None, ignore_class: int | No
 
 
 def token_cross_entropy(logits, targets, mask=None, ignore_class: int | None = None, label_smoothing: float = 0.0):
-    """Compute the mean cross-entropy of the non-padding tokens.
+    """Compute the mean cross-entropy of the tokens that are not padding.
 
     >>> round(float(token_cross_entropy(ops.zeros((1, 3, 8)), [[3, 1, 0]], ignore_class=0)), 3)  # log 8
     2.079
@@ -107,15 +77,35 @@ def token_cross_entropy(logits, targets, mask=None, ignore_class: int | None = N
     return ops.divide_no_nan(ops.sum(losses * weights), ops.sum(weights))
 
 
+def as_targets(targets):
+    """Return targets as int32; raise a ValueError if they are not integers."""
+    return tensor_checks.integers("targets", replicas.whole_numbers(ops.convert_to_tensor(targets)))
+
+
+def _over_tokens(name, values, targets):
+    """Broadcast values per row or per token to `[B, T]`."""
+    values = ops.convert_to_tensor(values)
+    shape, axes = tuple(values.shape), len(targets.shape)
+    if shape:
+        values = ops.reshape(values, ops.shape(values) + (1,) * (axes - len(shape)))  # [B] -> [B, 1]
+    pairs = zip(shape, targets.shape, strict=False)
+    if len(shape) > axes or any(size not in (1, None, expected) and expected is not None for size, expected in pairs):
+        raise ValueError(
+            f"{name} of shape {shape} for targets of shape {tuple(targets.shape)}; "
+            "expected one value per token or per row, such as in the targets' shape."
+        )
+    return ops.broadcast_to(values, ops.shape(targets))
+
+
 @keras.saving.register_keras_serializable(package="keras_seq")
 class TokenCrossEntropy(keras.losses.Loss):
     """Compute `token_cross_entropy` as a Keras loss of logits `[B, T, V]` and targets `[B, T]`.
 
-    It takes logits only, and its default reduction is the mean over tokens: Keras's mask of the logits and the sample
-    weights count in the sum and in its divisor. (Keras's `SparseCategoricalCrossentropy()` divides the weighted sum by
-    all B T positions.) The `loss` that `fit` shows for several batches is their mean weighted by rows; `Perplexity`
-    uses the mean over tokens. `class_weight` of `fit` is for targets `[B]`: Keras takes `[B, T]` for one-hot rows, so
-    weigh the classes of tokens by sample weights `[B, T]`.
+    It takes logits only. By default it is the mean over tokens: Keras's mask of the logits and the sample weights count
+    in the sum and in its divisor. (Keras's `SparseCategoricalCrossentropy()` divides the weighted sum by all B T
+    positions.) The `loss` that `fit` shows for several batches is their mean weighted by rows; `Perplexity` uses the
+    mean over tokens. `class_weight` of `fit` is for targets `[B]`: Keras takes `[B, T]` for one-hot rows, so weigh the
+    classes of tokens by sample weights `[B, T]`.
 
     Args:
         label_smoothing: e in the formula, at least 0 and below 1.
@@ -183,21 +173,27 @@ class TokenCrossEntropy(keras.losses.Loss):
         return {**super().get_config(), "label_smoothing": self.label_smoothing, "ignore_class": self.ignore_class}
 
 
-def as_targets(targets):
-    """Return targets as int32; raise a ValueError if they are not integers."""
-    return tensor_checks.integers("targets", replicas.whole_numbers(ops.convert_to_tensor(targets)))
+def keras_mask(x):
+    """Return the mask that Keras keeps for the output of a layer, such as `[B, T]` for logits `[B, T, V]`, or None.
+
+    Where Keras keeps it depends on what is compiled; it hands it to every layer that takes a mask, so a layer reads it.
+    """
+    return _mask_reader()(x)
 
 
-def _over_tokens(name, values, targets):
-    """Broadcast values per row or per token to `[B, T]`."""
-    values = ops.convert_to_tensor(values)
-    shape, axes = tuple(values.shape), len(targets.shape)
-    if shape:
-        values = ops.reshape(values, ops.shape(values) + (1,) * (axes - len(shape)))
-    pairs = zip(shape, targets.shape, strict=False)
-    if len(shape) > axes or any(size not in (1, None, expected) and expected is not None for size, expected in pairs):
-        raise ValueError(
-            f"{name} of shape {shape} for targets of shape {tuple(targets.shape)}; "
-            "expected one value per token or per row, such as in the targets' shape."
-        )
-    return ops.broadcast_to(values, ops.shape(targets))
+@functools.cache
+def _mask_reader():
+    return _MaskReader(name="keras_mask", autocast=False)  # a cast copy would have no mask
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class _MaskReader(keras.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs, mask=None):
+        return mask
+
+    def compute_mask(self, inputs, previous_mask):
+        return None  # the mask itself has none

@@ -1,8 +1,8 @@
 """Score a text by a language model: the loss of every token given all preceding ones.
 
 The text is read as in `Evaluator.streaming_loss`: a recurrent model carries its state, a model with a context length C
-sees windows of C that move by C / 2. The first token has no context and no loss: the characters that it stands for do
-not count. Where it is one that the tokenizer adds, such as `<s>`, it stands for none, and all characters count.
+sees windows of C that move by C / 2. The first token has no context and no loss, so its characters do not count. One
+that the tokenizer adds, such as `<s>`, has no characters: then all of the text count.
 """
 
 import dataclasses
@@ -78,14 +78,13 @@ class TextScore:
     def _repr_html_(self) -> str:
         """Return the text for a notebook: the darker a token, the higher its loss, which it shows under the pointer."""
         most = max(np.nanmax(self.token_losses, initial=0), 1e-9)
-        texts = [self.piece(index) for index in range(min(len(self.tokens), MAX_TOKENS))]
-        spans = [
-            f'<span style="background: rgba(220, 80, 40, {max(0, loss) / most:.2f})" title="{loss:.2f} nats">'
-            f"{html.escape(token)}</span>"
-            if loss == loss
-            else html.escape(token)
-            for token, loss in zip(texts, self.token_losses.tolist(), strict=False)
-        ]
+        spans = []
+        for index, loss in enumerate(self.token_losses[:MAX_TOKENS].tolist()):
+            text, color = html.escape(self.piece(index)), f"rgba(220, 80, 40, {max(0, loss) / most:.2f})"
+            has_loss = not math.isnan(loss)
+            spans.append(
+                f'<span style="background: {color}" title="{loss:.2f} nats">{text}</span>' if has_loss else text
+            )
         more = f" and {len(self.tokens) - MAX_TOKENS:,} more tokens" if len(self.tokens) > MAX_TOKENS else ""
         return (
             f"<p>{self.bits_per_character:.3f} bits per character, {self.num_characters:,} characters</p>"

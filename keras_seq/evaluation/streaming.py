@@ -2,11 +2,10 @@
 
     s_k = state after part k - 1,   s_0 = the initial state,   losses_k, s_{k+1} = model(part k, s_k)
 
-With one row, each position waits until all weights are read. So the parts are the rows of one batch. Each s_k is first
-taken from the last chunk before its part, read from the initial state, and is right once it equals the end of the part
-before; otherwise the parts are read again from these ends. A model that has forgotten what lies further back than a
-chunk is read once, and one that never forgets as many times as there are parts: the losses are the same but for
-rounding.
+With one row, each position waits until all weights are read. So the parts are the rows of one batch. The first guess
+of s_k is the state after the last chunk before part k, read from the initial state. If it differs from the state at the
+end of part k - 1, all parts are read again from these ends. A model that has forgotten what lies further back than a
+chunk is read once, one that never forgets as many times as there are parts. The losses are the same but for rounding.
 """
 
 from collections.abc import Callable
@@ -24,24 +23,28 @@ TOLERANCE = 32 * np.finfo("float32").eps  # of states: rounding alone
 
 
 def num_parts(model: keras.Model, num_ids: int, chunk_length: int) -> int:
-    """Return in how many parts to read a text: 1 in half precision, and where a state is no rows of floats."""
+    """Return in how many parts to read a text; 1 in half precision, or if a state is not rows of floats."""
     parts = tree.flatten(model.get_initial_state(2))
     rows = all(part.shape[:1] == (2,) and keras.backend.standardize_dtype(part.dtype) == "float32" for part in parts)
     layers = iter_layers(model) if isinstance(model, keras.Layer) else ()
     if not rows or any(layer.compute_dtype in ("bfloat16", "float16") for layer in layers):
         return 1
-    most = min(MAX_PARTS, MAX_LOGITS // (chunk_length * (vocabulary_size(model) or MAX_LOGITS)))
-    return max(1, min(most, num_ids // (2 * chunk_length)))
+    return max(1, min(num_rows(chunk_length, vocabulary_size(model)), num_ids // (2 * chunk_length)))
+
+
+def num_rows(chunk_length: int, vocabulary_size: int | None) -> int:
+    """Return how many rows of a chunk to read in a call; 1 if the size of its logits is unknown."""
+    return max(1, min(MAX_PARTS, MAX_LOGITS // (chunk_length * (vocabulary_size or MAX_LOGITS))))
 
 
 def streaming_losses(
     step: Callable, get_initial_state: Callable, ids: np.ndarray, chunk_length: int, parts: int
 ) -> np.ndarray:
     """Return the losses `[N - 1]` of ids `[N]`, all but the first, each given all ids before it."""
-    count, length = len(ids) - 1, chunk_length * -(-(len(ids) - 1) // (parts * chunk_length))
+    count, length = len(ids) - 1, chunk_length * -(-(len(ids) - 1) // (parts * chunk_length))  # of all, of a part
     padded = np.pad(ids, (0, parts * length - count))
     x, y = padded[:-1].reshape(parts, length), padded[1:].reshape(parts, length)
-    read, initial = -(-count // length), get_initial_state(parts)  # the other parts are padding
+    used, initial = -(-count // length), get_initial_state(parts)  # the parts after the first `used` are padding
 
     def ends_as_starts(ends):
         """Return the state at the start of each part, given those at the ends."""
@@ -50,17 +53,14 @@ def streaming_losses(
     starts = initial
     if parts > 1:
         starts = ends_as_starts(step(x[:, -chunk_length:], y[:, -chunk_length:], initial)[1])
-    for reading in range(read):
-        losses, state = [], starts
+    for reading in range(used):
         chunks = range(0, length, chunk_length)
-        for start in track_progress(chunks, len(ids)) if reading == 0 else chunks:
-            chunk = slice(start, start + chunk_length)
-            part, state = step(x[:, chunk], y[:, chunk], state)
-            losses.append(ops.convert_to_numpy(part))
-        if parts == 1 or _equal(starts, ends_as_starts(state), read):
+        chunks = track_progress(chunks, len(ids)) if reading == 0 else chunks
+        losses, ends = _read(step, x, y, starts, chunks, chunk_length)
+        if parts == 1 or _equal(starts, ends_as_starts(ends), used):
             break
-        starts = ends_as_starts(state)
-    return np.concatenate(losses, axis=1).reshape(-1)[:count]
+        starts = ends_as_starts(ends)
+    return losses.reshape(-1)[:count]
 
 
 def independent_losses(
@@ -69,14 +69,21 @@ def independent_losses(
     """Return the losses `[K, N - 1]` of texts `[K, N]`, each read from the initial state."""
     (num_rows, count), losses = rows[:, 1:].shape, []
     padded = np.pad(rows, ((0, -num_rows % batch_size), (0, -count % chunk_length)))
+    chunks = range(0, count, chunk_length)
     for first in track_progress(range(0, num_rows, batch_size), rows.size):
-        batch, state, parts = padded[first : first + batch_size], get_initial_state(batch_size), []
-        for start in range(0, count, chunk_length):
-            stop = start + chunk_length
-            part, state = step(batch[:, start:stop], batch[:, start + 1 : stop + 1], state)
-            parts.append(ops.convert_to_numpy(part))
-        losses.append(np.concatenate(parts, axis=1))
+        batch = padded[first : first + batch_size]
+        losses.append(_read(step, batch[:, :-1], batch[:, 1:], get_initial_state(batch_size), chunks, chunk_length)[0])
     return np.concatenate(losses)[:num_rows, :count]
+
+
+def _read(step, x, y, state, chunks, chunk_length):
+    """Return the losses of rows that are read in chunks, given where these start, and the state at the rows' ends."""
+    losses = []
+    for start in chunks:
+        chunk = slice(start, start + chunk_length)
+        part, state = step(x[:, chunk], y[:, chunk], state)
+        losses.append(ops.convert_to_numpy(part))
+    return np.concatenate(losses, axis=1), state
 
 
 def _equal(state, other, rows):

@@ -3,6 +3,9 @@
     outputs    h_l [B, T, D]  of the embedding and of each block, in the order of the computation
     patching   h_l := mask * (h_l of another text) + (1 - mask) * h_l, and everything after it follows
 
+    effect     1 - KL(p_source || p_patched) / KL(p_source || p)   of the predictions after the last token
+               0: a patch changes nothing; 1: the model predicts what it does for the source text; below 0: it misleads
+
 Meng et al. (2022), arXiv:2202.05262; Heimersheim & Nanda (2024), arXiv:2404.15255. It works for every block, whatever
 is inside: attention, an LSTM, Mamba. Where a layer is called more than once, as a tied embedding, it is the first call.
 """
@@ -20,6 +23,8 @@ from keras_seq.generation.search import log_softmax
 from keras_seq.interpretability.hooks import edit_outputs
 from keras_seq.layers.introspection import named_layers
 from keras_seq.ops.tensor_checks import at_least_float32
+
+BATCH_SIZE = 32  # positions patched in one forward pass, each in a row of its own
 
 
 def inspected_layers(model: keras.Model, layers: Collection[str] | None = None) -> dict[str, keras.layers.Layer]:
@@ -170,21 +175,12 @@ def to_numpy(x) -> np.ndarray:
     return ops.convert_to_numpy(ops.cast(x, at_least_float32(x.dtype)))
 
 
-# Locate where a text differs for a model from another: patch one layer at one position at a time.
-#
-#     effect = 1 - KL(p_source || p_patched) / KL(p_source || p)          of the predictions after the last token
-#
-# 0: the patch changes nothing; 1: the model now predicts what it does for the source text; below 0: it leads away.
-# The two texts are alike but for a few tokens, as in Meng et al. (2022), arXiv:2202.05262.
-
-
-BATCH_SIZE = 32  # positions patched in one forward pass, each in a row of its own
-
-
 def patching_effects(
     model: keras.Model, ids, source_ids, layers: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:
     """Return the effect of each layer at each position on the prediction after the last token.
+
+    One layer is patched at one position at a time. The two texts are best alike but for a few tokens.
 
     ```python
     effects = patching_effects(model, tokenizer.encode("a cat"), tokenizer.encode("a dog"))

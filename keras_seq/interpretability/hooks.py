@@ -1,4 +1,7 @@
-"""Record the calls of layers or edit their outputs, as forward hooks do, without changing the layers."""
+"""Record the calls of layers or edit their outputs, as forward hooks do, without changing the layers.
+
+So the attention weights of a model are read, of the attention layers of keras_seq and of Keras.
+"""
 
 import contextlib
 import functools
@@ -12,70 +15,68 @@ import keras_seq.ops
 from keras_seq.layers import CrossAttention, MultiHeadSelfAttention
 from keras_seq.layers.introspection import named_layers
 
+KERAS_LAYERS = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
+
 
 @contextlib.contextmanager
 def record_calls(layers: Iterable[keras.layers.Layer], method: str, scores: bool = False):
-    """Record every call of a method of some layers inside a `with` block."""
-    layers, calls = list(layers), []
+    """Yield a list that gets `(layer, args, kwargs, output)` of every call of a method of some layers.
 
-    def hook(layer):
-        original = getattr(layer, method)
+    With `scores`, Keras's attention layers are asked for their attention weights, too.
+    """
+    calls = []
 
-        @functools.wraps(original)
-        def recording(*args, **kwargs):
+    def recording(layer, original):
+        def call(*args, **kwargs):
             call_kwargs = kwargs | {"return_attention_scores": True} if scores else kwargs
             output = original(*args, **call_kwargs)
             calls.append((layer, args, kwargs, output))
             return output if call_kwargs == kwargs or kwargs.get("return_attention_scores") else output[0]
 
-        layer.__dict__[method] = recording  # bypasses Keras's tracking of attributes
+        return call
 
-    for layer in layers:
-        hook(layer)
-    try:
+    with _replaced(layers, method, recording):
         yield calls
-    finally:
-        for layer in layers:
-            del layer.__dict__[method]
-
-
-def ensure_built(model: keras.Model, x) -> None:
-    """Call a model that is not built: its first call would record symbolic calls of its layers."""
-    if not model.built:
-        model(x, training=False)
 
 
 @contextlib.contextmanager
 def edit_outputs(layers: Iterable[keras.layers.Layer], edit: Callable):
-    """Replace the output of each layer's first call inside a `with` block."""
-    layers, called = list(layers), set()
+    """Replace the output of each layer's first call by `edit(layer, output)`; yield the set of the layers called."""
+    called = set()
 
-    def hook(layer):
-        original = layer.call
-
-        @functools.wraps(original)
-        def edited(*args, **kwargs):
+    def editing(layer, original):
+        def call(*args, **kwargs):
             output = original(*args, **kwargs)
             if layer in called:
                 return output
             called.add(layer)
             return edit(layer, output)
 
-        layer.__dict__["call"] = edited
+        return call
 
-    for layer in layers:
-        hook(layer)
-    try:
+    with _replaced(layers, "call", editing):
         yield called
+
+
+@contextlib.contextmanager
+def _replaced(layers, method, replacement):
+    """Replace a method of each layer by `replacement(layer, original)` inside a `with` block."""
+    layers = list(layers)
+    for layer in layers:
+        original = getattr(layer, method)
+        # not by setattr, so that Keras does not track it
+        layer.__dict__[method] = functools.wraps(original)(replacement(layer, original))
+    try:
+        yield
     finally:
         for layer in layers:
-            del layer.__dict__["call"]
+            del layer.__dict__[method]
 
 
-# Read the attention weights of every attention layer of a model, ours or Keras's.
-
-
-KERAS_LAYERS = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
+def ensure_built(model: keras.Model, x) -> None:
+    """Call a model that is not built: its first call also traces its layers, which would record symbolic calls."""
+    if not model.built:
+        model(x, training=False)
 
 
 def attention_layers(model: keras.Model) -> dict[keras.Layer, str]:

@@ -1,12 +1,15 @@
-"""Find out whether a layer's output holds something that a linear function can read: linear probes.
+"""Find out what a layer holds: linear probes, the logit lens, induction.
 
-    score_c(x) = x S^-1 m_c - m_c S^-1 m_c / 2 + log p_c          the largest is the class of x
+    probe                score_c(x) = x S^-1 m_c - m_c S^-1 m_c / 2 + log p_c         the largest is the class of x
+    logit lens           head(norm(h_l))                          h_l: output of layer l; norm, head: those of the model
+    induction score      1 - loss(second half) / loss(first half)                     of ids r_1 .. r_n r_1 .. r_n
+    prefix matching      mean attention weight from the second r_i to what followed the first, position i + 1
 
-m_c: mean of class c; S: covariance within the classes; p_c: share of the class. This is linear discriminant analysis
-(Fisher, 1936; Rao, 1948): a linear classifier in closed form, without an optimizer that a result could depend on.
-
-Alain & Bengio (2016, arXiv:1610.01644); the control of shuffled labels, by which a probe that learns by heart is known:
-Hewitt & Liang (2019, arXiv:1909.03368).
+A probe is linear discriminant analysis (Fisher, 1936; Rao, 1948), in closed form, without an optimizer that a result
+could depend on; m_c: mean of class c; S: covariance within the classes; p_c: share of the class. Alain & Bengio (2016,
+arXiv:1610.01644); shuffled labels show a probe that learns by heart: Hewitt & Liang (2019, arXiv:1909.03368).
+Logit lens: nostalgebraist (2020), arXiv:2303.08112. Induction: Olsson et al. (2022), arXiv:2209.11895; the score needs
+nothing but logits, so that an LSTM has one too; prefix matching finds the heads that do it.
 """
 
 import dataclasses
@@ -25,6 +28,11 @@ from keras_seq.layers.introspection import vocabulary_size
 
 SHRINKAGE = 1e-3  # of the mean variance, added to the variances
 BATCH_SIZE = 64  # rows of one forward pass
+REPEATED_LENGTH = 24  # n, unless the model's context length is below 2 n
+READOUT = (
+    *(LayerNormalization, RMSNormalization, Dense),
+    *(keras.layers.LayerNormalization, keras.layers.RMSNormalization, keras.layers.Dense, keras.layers.Dropout),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,23 +195,6 @@ def _checked_labels(ids, labels):
     return labels.astype("int64")
 
 
-# Read predictions from the inside of a model: the logit lens (nostalgebraist, 2020; arXiv:2303.08112).
-#
-#     lens_l = head(norm(h_l))      h_l: output of layer l; norm, head: those that follow the last layer
-#
-# The model itself computes it, with the output of its last layer replaced by h_l; at the last layer that changes
-# nothing.
-# Where layers add to a residual stream, as in a Transformer or Mamba, the rows show how a prediction comes about.
-# Stacked
-# LSTMs have no common basis: there, the logits of lower layers need not mean anything.
-
-
-READOUT = (
-    *(LayerNormalization, RMSNormalization, Dense),
-    *(keras.layers.LayerNormalization, keras.layers.RMSNormalization, keras.layers.Dense, keras.layers.Dropout),
-)
-
-
 def readout(model) -> list:
     """Return the blocks at the end of a `LanguageModel` that only map each position: normalization, projection."""
     blocks = []
@@ -216,6 +207,10 @@ def readout(model) -> list:
 
 def logit_lens(model: keras.Model, ids, layers: Sequence[str] | None = None) -> dict[str, np.ndarray]:
     """Return the logits that the end of a model makes of each layer's output.
+
+    The model computes them, with the output of its last layer replaced by that of the layer: at the last one that
+    changes nothing. Where layers add to a residual stream, as in a Transformer or Mamba, they show how a prediction
+    comes about. Stacked LSTMs have no common basis: there, the logits of lower layers need not mean anything.
 
     ```python
     lens = logit_lens(model, tokenizer.encode("To be")[None])  # {"embedding": [1, 5, V], "block_0": ...}
@@ -246,20 +241,6 @@ def logit_lens(model: keras.Model, ids, layers: Sequence[str] | None = None) -> 
     return {name: logits_given(model, ids, {last: x}) for name, x in outputs.items()}
 
 
-# Measure whether a model continues a sequence that it has read before: induction (Olsson et al., 2022).
-#
-#     ids               r_1 .. r_n r_1 .. r_n, random
-#     induction score   1 - loss(second half) / loss(first half):   0 if the repetition is not noticed, 1 if it is
-# copied
-#     prefix matching   mean attention weight from the second r_i to what followed the first: position i + 1
-#
-# The first needs nothing but logits, so that an LSTM has a score too. The second finds the heads that do it.
-# https://arxiv.org/abs/2209.11895
-
-
-LENGTH = 24  # n, unless the model's context length is below 2 n
-
-
 def repeated_sequences(model, length: int | None = None, count: int = 16, seed: int = 0) -> np.ndarray:
     """Draw random sequences and repeat each.
 
@@ -275,8 +256,8 @@ def repeated_sequences(model, length: int | None = None, count: int = 16, seed: 
     Raises:
         ValueError: An argument is out of its range, or 2 n ids are more than the context length.
     """
-    limit = (getattr(model, "context_length", None) or 2 * LENGTH) // 2
-    length = min(LENGTH, limit) if length is None else checks.positive_integer("length", length)
+    limit = (getattr(model, "context_length", None) or 2 * REPEATED_LENGTH) // 2
+    length = min(REPEATED_LENGTH, limit) if length is None else checks.positive_integer("length", length)
     checks.positive_integer("count", count)
     if (getattr(model, "context_length", None) and length > limit) or length < 2:
         raise ValueError(f"length={length}; expected 2 to {limit}, half of the model's context length.")

@@ -1,4 +1,4 @@
-"""Plots of a `ModelTrace`, with the text along the axes:  ·  a space,  ⏎  a line break.
+"""Plot a `ModelTrace`, with the text along the axes:  ·  a space,  ⏎  a line break.
 
 attention of a block     a panel for each head: queries in rows, keys in columns
 a layer's activations    a panel for each signal: the most variable units in rows, the text in columns

@@ -1,4 +1,7 @@
-"""Hold the results of one validation: scalars, texts, images and histograms to log."""
+"""Hold the results of one validation: scalars, texts, images and histograms to log.
+
+Figures become images without pyplot, so that no global state of the calling program changes.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,6 +14,8 @@ from matplotlib.font_manager import findfont, get_font
 from keras_seq.tokenizers.text import show_whitespace
 
 SAMPLE = "_sample"  # at the end of the name of a number that is of a part of the validation data
+DPI = 100  # pixels per inch
+LABEL_STYLE = {"fontsize": 7, "family": "DejaVu Sans Mono", "parse_math": False}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,13 +76,6 @@ def scored_key(name: str, scalars: Mapping) -> str:
         scalars: The validation's numbers by key.
     """
     return f"{name}{SAMPLE}" if f"{name}{SAMPLE}" in scalars else name
-
-
-# Render matplotlib figures to pixels without pyplot, so that no global state of the calling program changes.
-
-
-DPI = 100  # pixels per inch
-LABEL_STYLE = {"fontsize": 7, "family": "DejaVu Sans Mono", "parse_math": False}
 
 
 def to_pixels(figure: Figure) -> np.ndarray:

@@ -16,7 +16,7 @@ from keras_seq.layers.introspection import iter_layers
 from keras_seq.layers.recurrent.rnn import RecurrentBase
 
 # Muon's are the best for each family on text held out from the training split, at 0.8 million parameters and 2,000
-# steps (docs/experiment_log.md). The others' are the best of a sweep by factors of about 3 (experiments/optimizers.py):
+# steps (experiments/LOG.md). The others' are the best of a sweep by factors of about 3 (experiments/optimizers.py):
 # 0.1 million parameters (Transformer 2 x 64, LSTM of 128), 600 steps of 12 x 64 characters, warm-up and decay as below.
 LEARNING_RATES = {
     "muon": {"recurrent": 0.02, "residual": 0.02},

@@ -3,7 +3,6 @@
 Messages are JSON, each closed by a zero byte: written to the browser's descriptor 3, read from its descriptor 4.
 """
 
-import base64
 import fcntl
 import json
 import os
@@ -30,12 +29,7 @@ TEXT = """(() => {
 
 
 class Browser:
-    """One page of one browser.
-
-    Args:
-        program: the path of Chromium.
-        folder: where its profile may lie.
-    """
+    """One page of one browser: `program` is the path of Chromium, its profile lies in `folder`."""
 
     def __init__(self, program, folder):
         (to_read, self.pipe_in), (self.pipe_out, to_write) = os.pipe(), os.pipe()
@@ -108,10 +102,6 @@ class Browser:
                 return texts
             assert time.monotonic() < deadline, f"{missing} not in:\n{texts}"
             self.run("new Promise(done => setTimeout(done, 100))")
-
-    def picture(self, path):
-        """A screenshot."""
-        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot")["data"]))
 
     def close(self):
         """Ends the browser."""

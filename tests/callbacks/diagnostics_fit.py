@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_seq.callbacks import AttentionMaps, EmbeddingProjector, GateSaturation, TokenTensorBoard
 from keras_seq.layers import GRU, TransformerBlock
+from keras_seq.tracking import Summaries
 
 VOCABULARY, BATCH, LENGTH, STEPS = 7, 2, 5, 5
 
@@ -31,7 +32,9 @@ def fit(folder):
         EmbeddingProjector(list("abcdefg"), folder),
     ]
     board = TokenTensorBoard(folder, tokens_per_step=1)
+    board.write_settings({"model.name": "mixed", "train.learning_rate": 0.3}, model)
     model.fit(*data, batch_size=BATCH, epochs=2, shuffle=False, verbose=0, callbacks=[board, *diagnostics])
+    board.write(11, Summaries({"val_loss": 1.0}, {"text": "To be"}, curves={"curve/0": 2.0}))
 
 
 if __name__ == "__main__":

@@ -54,6 +54,19 @@ def test_all_kinds_of_attention_are_found_under_names_of_their_own():
     }
 
 
+@pytest.mark.parametrize("heads", [{"num_heads": 2}, {"num_query_heads": 4, "num_key_value_heads": 2, "head_dim": 3}])
+def test_the_weights_of_a_keras_layer_are_those_that_it_returns(heads):
+    inputs = np.random.default_rng(0).normal(size=(2, 5, 4)).astype("float32")
+    kind = keras.layers.MultiHeadAttention if "num_heads" in heads else keras.layers.GroupQueryAttention
+    layer = kind(**heads, **({"key_dim": 3} if "num_heads" in heads else {}), name="attention")
+    x = keras.Input((5, 4))
+    model = keras.Model(x, keras.layers.Dense(2)(layer(x, x, use_causal_mask=True)))
+    before = model(inputs)
+    expected = layer(inputs, inputs, use_causal_mask=True, return_attention_scores=True)[1]
+    np.testing.assert_allclose(attention_weights(model, inputs)["attention"], expected, atol=1e-6)
+    np.testing.assert_array_equal(model(inputs), before)
+
+
 def test_entropy_is_nought_for_one_and_log_n_for_n_alike():
     weights = np.array([[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25] * 4, [0, 0, 0, 0]])
     np.testing.assert_allclose(entropy(weights), [0, np.log(2), np.log(4), 0])

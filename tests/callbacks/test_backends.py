@@ -1,9 +1,4 @@
-"""Diagnostics see the same model on every backend, in the middle of an epoch too."""
-
-import os
-import pathlib
-import subprocess
-import sys
+"""Diagnostics see the same model on every backend, in the middle of an epoch too, without TensorFlow on the others."""
 
 import keras
 import numpy as np
@@ -11,8 +6,7 @@ import pytest
 
 from keras_seq.callbacks import Profiler
 from tests.callbacks import diagnostics_fit
-
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.experiments.test_benchmark import without_tensorflow
 
 
 @pytest.mark.rare
@@ -20,13 +14,14 @@ ROOT = pathlib.Path(__file__).parents[2]
 def test_another_backend_writes_what_tensorflow_writes(backend, events, tmp_path):
     pytest.importorskip(backend)
     diagnostics_fit.fit(tmp_path / "tensorflow")
-    command = [sys.executable, "-m", "tests.callbacks.diagnostics_fit", str(tmp_path / backend)]
-    environment = {**os.environ, "KERAS_BACKEND": backend}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    done = without_tensorflow(tmp_path, backend, "-m", "tests.callbacks.diagnostics_fit", tmp_path / backend)
     assert done.returncode == 0, done.stderr
     expected, written = events(tmp_path / "tensorflow"), events(tmp_path / backend)
     assert {tag: (plugin, [*points]) for tag, (plugin, points) in written.items()} == {
         tag: (plugin, [*points]) for tag, (plugin, points) in expected.items()
+    }
+    assert {plugin for plugin, _ in written.values()} == {
+        *("scalars", "histograms", "images", "text", "hparams", "custom_scalars"),
     }
     gates = {tag: points for tag, (_, points) in expected.items() if tag.startswith("diagnostics/gates/")}
     assert {tag.split("/")[2] for tag in gates} == {"gru", "keras_lstm"}

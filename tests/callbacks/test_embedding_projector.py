@@ -6,7 +6,13 @@ from matplotlib.colors import to_rgb
 from tensorboard.plugins.projector import ProjectorConfig
 
 from keras_seq.callbacks import EmbeddingProjector, embedding_projector
-from keras_seq.callbacks.embedding_projector import CLASS_COLORS, SPRITE_PIXELS, metadata, token_class, write_sprites
+from keras_seq.callbacks.embedding_projector import (
+    CLASS_COLORS,
+    SPRITE_PIXELS,
+    metadata_tsv,
+    token_class,
+    write_sprites,
+)
 from tests.callbacks.conftest import LENGTH, MODELS, VOCABULARY
 
 
@@ -28,7 +34,7 @@ def test_the_files_hold_the_weights_and_a_label_for_each(own_fit, tmp_path):
 
 
 def test_a_label_is_one_cell_whatever_the_token():
-    rows = metadata(["\t", "\r\n", "", "\x85", "a b", "\u2028", "#", '"'])
+    rows = metadata_tsv(["\t", "\r\n", "", "\x85", "a b", "\u2028", "#", '"'])
     lines = rows.split("\n")
     assert lines[-1] == ""
     assert [len(line.split("\t")) for line in lines[:-1]] == [3] * 9

@@ -2,11 +2,15 @@ import keras
 import numpy as np
 import pytest
 
+from keras_seq import layers
 from keras_seq.callbacks import GateSaturation
 from keras_seq.callbacks.gate_saturation import gate_values
 from keras_seq.layers import GRU, LSTM, Bidirectional, MinGRU, PreNormResidual, Stateful
+from keras_seq.layers.recurrent.gates import gates
 from keras_seq.models import MinLSTMConfig
 from tests.callbacks.conftest import MODELS, VOCABULARY
+
+X = np.random.default_rng(0).normal(size=(2, 5, 4)).astype("float32")
 
 
 def test_gates_that_are_driven_open_or_closed_are_counted(rows):
@@ -73,3 +77,35 @@ def test_a_state_that_is_handed_in_counts(rows, randomize):
     z = given[:, 0] @ kernel + bias[0] + np.full((1, 4), 2.0) @ recurrent + bias[1]
     np.testing.assert_allclose(other[:, 0], 1 / (1 + np.exp(-z)), atol=1e-5)
     assert np.abs(update - other)[:, 0].max() > 0.01
+
+
+@pytest.mark.parametrize("options", [{}, {"return_sequences": True}, {"go_backwards": True}, {"return_state": True}])
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_the_gates_are_those_of_our_layer_with_its_weights(name, options):
+    theirs, ours = getattr(keras.layers, name)(3, name="theirs", **options), getattr(layers, name)(3)
+    x = keras.Input((5, 4))
+    y = theirs(x)
+    model = keras.Model(x, y[0] if isinstance(y, list | tuple) else y)
+    ours.build(X.shape)
+    theirs.set_weights([np.random.default_rng(n).normal(size=w.shape) for n, w in enumerate(theirs.weights)])
+    ours.set_weights(theirs.get_weights())
+    read = np.flip(X, axis=1) if options.get("go_backwards") else X
+    h, steps = ours.get_initial_state(2), []
+    for t in range(5):
+        y, h = ours.step(read[:, t], h)
+        steps.append(y)
+    expected = gates(ours, read, np.stack(steps, axis=1))
+    found = gate_values(model, X)["theirs"]
+    assert found.keys() == expected.keys()
+    for gate, values in found.items():
+        np.testing.assert_allclose(values, expected[gate], atol=1e-5)
+
+
+def test_activations_of_ones_own_count_and_stateful_layers_are_left_out():
+    x = keras.Input((5, 4), batch_size=2)
+    layer = keras.layers.LSTM(3, recurrent_activation="hard_sigmoid", unit_forget_bias=False, name="hard")
+    model = keras.Model(x, [layer(x), keras.layers.GRU(3, stateful=True)(x)])
+    layer.set_weights([100 * w for w in layer.get_weights()])
+    found = gate_values(model, X)
+    assert [*found] == ["hard"]
+    assert {0.0, 1.0} <= {*found["hard"]["input"].ravel().tolist()}

@@ -12,7 +12,7 @@ import urllib.parse
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "logs" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*ROOT.glob("*.md"), ROOT / "logs" / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("experiments/**/*.md")]
 LINK = re.compile(r"\[((?:[^][]|\[[^][]*\])*)\]\(([^()\s]+(?:\([^()\s]*\)[^()\s]*)*)\)")
 
 

@@ -55,11 +55,10 @@ def assert_score(score, losses):
 )
 def test_the_chunked_loss_is_the_sum_over_every_whole_window(count, length, batch_size):
     toy, ids = Toy(), some_ids(count)
-    windows = [ids[start : start + length + 1] for start in range(0, count - length, length)]
-    assert_score(
-        Evaluator(toy, batch_size).chunked_loss(ids, length),
-        [loss for window in windows for loss in toy.losses(window)],
-    )
+    expected = [toy.losses(ids[start : start + length + 1]) for start in range(0, count - length, length)]
+    evaluator = Evaluator(toy, batch_size)
+    assert_score(evaluator.chunked_loss(ids, length), np.ravel(expected))
+    np.testing.assert_allclose(evaluator.chunked_token_losses(ids, length), expected, rtol=1e-5)
 
 
 @pytest.mark.any_backend
@@ -149,16 +148,9 @@ def test_each_loss_is_traced_once_whatever_the_length_of_the_text(context_length
         assert evaluator._step.num_traces() == 0
 
 
-@pytest.mark.any_backend
-@pytest.mark.usefixtures("eagerly")
-def test_the_chunked_losses_stand_by_window_and_position():
-    toy, ids = Toy(), some_ids(30)
-    found = Evaluator(toy, batch_size=3).chunked_token_losses(ids, 7)
-    expected = [toy.losses(ids[start : start + 8]) for start in (0, 7, 14, 21)]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-def test_a_guess_among_n_has_perplexity_n():
+def test_sums_add_and_a_guess_among_n_has_perplexity_n():
+    total = LossSum(3.0, 2) + LossSum(1.0, 6)
+    assert (total.total, total.tokens, total.mean) == (4.0, 8, 0.5)
     assert LossSum(10 * np.log(5), 10).perplexity == pytest.approx(5)
     assert LossSum(1e6, 10).perplexity == float("inf")  # as of a training that diverged
 
@@ -168,11 +160,6 @@ def test_word_perplexity_spreads_the_loss_of_the_text_over_its_words():
     assert word_perplexity(0.5, text) == pytest.approx(np.exp(0.5 * len(text) / 4))
     assert word_perplexity(2.0, "word" * 1000) is None  # one word of 8,000 nats
     assert word_perplexity(2.0, " \n") is None
-
-
-def test_scores_add_as_sums():
-    total = LossSum(3.0, 2) + LossSum(1.0, 6)
-    assert (total.total, total.tokens, total.mean) == (4.0, 8, 0.5)
 
 
 def test_too_short_a_text_is_refused():

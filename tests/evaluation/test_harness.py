@@ -38,6 +38,11 @@ KINDS = {
 }
 
 
+def ask(harness, method, *requests):
+    """Return the answers of one of the harness's three methods to requests, given as their arguments."""
+    return getattr(harness, method)([Instance(method, {}, arguments, n) for n, arguments in enumerate(requests)])
+
+
 @pytest.fixture(scope="module", params=["lstm", "gpt2"])
 def model(request, randomize):
     configs = {
@@ -89,8 +94,8 @@ def test_a_text_is_generated_up_to_a_stop_string(model, tmp_path, monkeypatch):
 
 def test_requests_are_sampled_with_their_filters_and_repeats_differ(model):
     def generated(*options):
-        requests = [Instance("generate_until", {}, ("abc", {"max_gen_toks": 9} | option), 0) for option in options]
-        return HarnessModel(model, TOKENIZER).generate_until(requests)
+        requests = [("abc", {"max_gen_toks": 9} | option) for option in options]
+        return ask(HarnessModel(model, TOKENIZER), "generate_until", *requests)
 
     sampled = {"do_sample": True, "until": [""]}
     assert len({*generated(*[sampled] * 3)}) == 3
@@ -100,7 +105,7 @@ def test_requests_are_sampled_with_their_filters_and_repeats_differ(model):
 
 def test_the_names_of_tasks_and_a_temperature_are_understood(model):
     def generated(**options):
-        return HarnessModel(model, TOKENIZER).generate_until([Instance("generate_until", {}, ("abc", options), 0)])[0]
+        return ask(HarnessModel(model, TOKENIZER), "generate_until", ("abc", options))[0]
 
     for name in ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens"):
         assert len(generated(**{name: 5})) == 5
@@ -118,13 +123,12 @@ def test_a_token_of_both_texts_is_scored_whole():
     ids = tokenizer.encode("the cat sat")
     assert [tokenizer.decode([id]) for id in ids] == ["the", " cat", " sat"]
     losses = score_text(model, tokenizer, "the cat sat").token_losses
-    pairs = [("the c", "at sat"), ("the ca", "t")]
-    requests = [Instance("loglikelihood", {}, pair, n) for n, pair in enumerate(pairs)]
-    (first, _), (second, _) = HarnessModel(model, tokenizer).loglikelihood(requests)
+    harness = HarnessModel(model, tokenizer)
+    (first, _), (second, _) = ask(harness, "loglikelihood", ("the c", "at sat"), ("the ca", "t"))
     assert first == pytest.approx(-losses[1:].sum(), abs=1e-5)
     assert second == pytest.approx(-losses[1], abs=1e-5)
     with pytest.raises(ValueError, match="one token with what follows"):
-        HarnessModel(model, tokenizer).loglikelihood([Instance("loglikelihood", {}, ("th", "e"), 0)])
+        ask(harness, "loglikelihood", ("th", "e"))
 
 
 def test_the_prefix_is_an_id(model):
@@ -137,8 +141,7 @@ def test_greedy_continuations_are_marked_and_long_texts_lose_their_beginning(mod
     likeliest = generator("abc", 1, temperature=0.0)[3:]
     other = "h" if likeliest != "h" else "g"
     pairs = [("abc", likeliest), ("abc", other), ("abcdefgh" * 4, "bad")]
-    requests = [Instance("loglikelihood", {}, pair, n) for n, pair in enumerate(pairs)]
-    greedy, not_greedy, long = harness.loglikelihood(requests)
+    greedy, not_greedy, long = ask(harness, "loglikelihood", *pairs)
     assert (greedy[1], not_greedy[1]) == (True, False)
     assert greedy[0] > not_greedy[0]
     ids = TOKENIZER.encode("abcdefgh" * 4 + "bad")[-(model.context_length or 99) - 1 :]
@@ -148,28 +151,27 @@ def test_greedy_continuations_are_marked_and_long_texts_lose_their_beginning(mod
 
 
 def test_an_empty_context_needs_a_prefix(model):
-    request = Instance("loglikelihood", {}, ("", "bad"), 0)
     with pytest.raises(ValueError, match="prefix_token_id"):
-        HarnessModel(model, TOKENIZER).loglikelihood([request])
+        ask(HarnessModel(model, TOKENIZER), "loglikelihood", ("", "bad"))
     prefixed = HarnessModel(model, TOKENIZER, prefix_token_id=int(TOKENIZER.encode(".")[0]))
     expected = -score_text(model, TOKENIZER, ".bad").token_losses[1:].sum()
-    assert prefixed.loglikelihood([request])[0][0] == pytest.approx(expected, abs=1e-4)
+    assert ask(prefixed, "loglikelihood", ("", "bad"))[0][0] == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_continuation_fits_the_context_and_an_empty_one_is_certain(model):
     harness = HarnessModel(model, TOKENIZER)
-    assert harness.loglikelihood([Instance("loglikelihood", {}, ("abc", ""), 0)]) == [(0.0, True)]
+    assert ask(harness, "loglikelihood", ("abc", "")) == [(0.0, True)]
     if model.context_length is not None:
         with pytest.raises(ValueError, match="has 120 tokens; expected 1 to "):
-            harness.loglikelihood([Instance("loglikelihood", {}, ("abc", "bad" * 40), 0)])
+            ask(harness, "loglikelihood", ("abc", "bad" * 40))
 
 
 def test_an_empty_context_is_continued_after_the_prefix(model):
-    request, prefix = Instance("generate_until", {}, ("", {"max_gen_toks": 6}), 0), TOKENIZER.encode(".")[0]
-    text = HarnessModel(model, TOKENIZER, prefix_token_id=prefix).generate_until([request])[0]
+    request, prefix = ("", {"max_gen_toks": 6}), TOKENIZER.encode(".")[0]
+    (text,) = ask(HarnessModel(model, TOKENIZER, prefix_token_id=prefix), "generate_until", request)
     assert f".{text}" == TextGenerator(model, TOKENIZER)(".", 6, temperature=0.0)
     with pytest.raises(ValueError, match="prefix_token_id"):
-        HarnessModel(model, TOKENIZER).generate_until([request])
+        ask(HarnessModel(model, TOKENIZER), "generate_until", request)
 
 
 def test_a_token_that_begins_every_text_is_not_scored():
@@ -178,10 +180,8 @@ def test_a_token_that_begins_every_text_is_not_scored():
     losses = score_text(model, tokenizer, "to be").token_losses
     for prefix in (None, int(tokenizer.encode("")[0])):
         harness = HarnessModel(model, tokenizer, prefix_token_id=prefix)
-        rolling = harness.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, ("to be",), 0)])[0]
-        whole, last = harness.loglikelihood(
-            [Instance("loglikelihood", {}, pair, 0) for pair in (("", "to be"), ("to", " be"))]
-        )
+        (rolling,) = ask(harness, "loglikelihood_rolling", ("to be",))
+        whole, last = ask(harness, "loglikelihood", ("", "to be"), ("to", " be"))
         assert rolling == pytest.approx(whole[0], abs=1e-5) == pytest.approx(-losses[1:].sum(), abs=1e-5)
         assert last[0] == pytest.approx(-losses[2], abs=1e-5)
 
@@ -190,10 +190,10 @@ def test_a_prefix_begins_every_text_whose_first_token_is_then_scored(model):
     prefixed = HarnessModel(model, TOKENIZER, prefix_token_id=TOKENIZER.encode(".")[0])
     short, long = "a bad cab", "a bad cab. a fed head"  # longer than GPT-2's context
 
-    def rolling(harness_model, text):
-        return harness_model.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, (text,), 0)])[0]
+    def rolling(harness, text):
+        return ask(harness, "loglikelihood_rolling", (text,))[0]
 
-    expected, _ = prefixed.loglikelihood([Instance("loglikelihood", {}, ("", short), 0)])[0]
+    ((expected, _),) = ask(prefixed, "loglikelihood", ("", short))
     assert rolling(prefixed, short) == pytest.approx(expected, abs=1e-4)
     assert rolling(prefixed, long) == pytest.approx(rolling(HarnessModel(model, TOKENIZER), f".{long}"), abs=1e-4)
     assert rolling(prefixed, "a") < 0

@@ -8,13 +8,9 @@ from keras_seq.evaluation import Evaluator
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.evaluation.streaming import num_parts, streaming_losses
 from keras_seq.models import LSTMConfig, MambaConfig
+from tests.evaluation.test_evaluator import VOCABULARY, some_ids
 
-VOCABULARY = 5
 pytestmark = [pytest.mark.any_backend, pytest.mark.usefixtures("eagerly")]
-
-
-def some_ids(length, seed=0):
-    return np.random.default_rng(seed).integers(VOCABULARY, size=length).astype("int32")
 
 
 def counted(step):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_seq.evaluation import Evaluator
+from keras_seq.evaluation import evaluator as evaluator_module
 from keras_seq.evaluation.evaluator import MIN_CONTEXT
 from keras_seq.evaluation.validation_sample import MAX_STRETCHES, sample_rows, sample_windows
 from keras_seq.models import GatedDeltaNetConfig, LSTMConfig, TransformerConfig
@@ -56,7 +57,8 @@ def test_the_places_are_those_of_the_text():
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize("name", MODELS)
-def test_sampled_losses_are_those_of_the_whole_text_or_of_texts_that_begin_before_a_stretch(name):
+def test_sampled_losses_are_those_of_the_whole_text_or_of_texts_that_begin_before_a_stretch(name, monkeypatch):
+    monkeypatch.setattr(evaluator_module, "MIN_CONTEXT", 16)  # few time steps compile fast
     model, ids, length = MODELS[name](), some_ids(1000), 8
     evaluator, sample = Evaluator(model, batch_size=16), sample_windows(ids, length, 40)
     whole, chunked = evaluator.chunked_token_losses(ids, length), evaluator.chunked_token_losses(ids, length, sample)
@@ -64,7 +66,7 @@ def test_sampled_losses_are_those_of_the_whole_text_or_of_texts_that_begin_befor
     found = evaluator.stretch_token_losses(ids, sample, chunked)
     assert found.shape == (len(sample.starts), sample.length)
     context = getattr(model, "context_length", 8)
-    before = max(MIN_CONTEXT, length) if context is None else max(context // 2, context - length)
+    before = 16 if context is None else max(context // 2, context - length)
     for start, losses in zip(sample.starts, found, strict=True):
         begin = max(0, start - before) if context is None or start >= before else 0
         stop = start + sample.length

@@ -18,7 +18,7 @@ from keras_seq.models import MODELS
 from keras_seq.saving import save_model
 from keras_seq.tokenizers.text import show_whitespace
 from keras_seq.training import load_run
-from tests.evaluation.test_model_trace import IDS, TOKENIZER, data_of, small, softmax
+from tests.interpretability.test_traces import IDS, TOKENIZER, data_of, small, softmax
 
 
 @pytest.fixture

@@ -2,15 +2,22 @@ import keras
 import numpy as np
 import pytest
 
-from keras_seq.interpretability import layer_outputs, logit_lens, patched_logits, patched_state_logits
+from keras_seq.interpretability import (
+    layer_outputs,
+    logit_lens,
+    patched_logits,
+    patched_state_logits,
+    patching_effects,
+)
+from keras_seq.interpretability.activations import BATCH_SIZE
 from keras_seq.interpretability.lenses import readout
 from keras_seq.layers import LSTM
-from keras_seq.models import LanguageModel
+from keras_seq.models import GPT2Config, LanguageModel, LSTMConfig
 from tests.models.test_language_model import SMALL
 
 pytestmark = pytest.mark.any_backend
 V, T = 7, 6
-RANDOM = np.random.default_rng(1)
+RANDOM, EFFECTS = np.random.default_rng(1), np.random.default_rng(2)
 IDS, SOURCE = RANDOM.integers(V, size=(2, 2, T))
 FEW = ("lstm", "gpt2")  # in the default suite
 NAMES = [name if name in FEW else pytest.param(name, marks=pytest.mark.rare) for name in SMALL]
@@ -132,6 +139,44 @@ def test_normalization_and_projection_belong_to_the_readout(small):
     assert "normalization" not in logit_lens(small("gpt2"), IDS)
 
 
+def softmax(logits):
+    e = np.exp(np.asarray(logits, "float64") - np.max(logits))
+    return e / e.sum()
+
+
+def test_the_effect_is_the_share_of_the_divergence_that_a_patch_takes_away(randomize):
+    model = randomize(LSTMConfig(embedding_dim=3, units=5).build_model(V))
+    ids, source = EFFECTS.integers(V, size=(2, BATCH_SIZE + 3))
+    ids[:-6] = source[:-6]  # what differs is near the end
+    effects = patching_effects(model, ids, source)
+
+    def prediction(x):
+        h = keras.ops.convert_to_numpy(model.blocks[0](x[None]))
+        return softmax(keras.ops.convert_to_numpy(model.head(h))[0, -1])
+
+    x, x_source = (keras.ops.convert_to_numpy(model.embedding(row)) for row in (ids, source))
+    p, p_source = prediction(x), prediction(x_source)
+    for t in (0, BATCH_SIZE - 1, BATCH_SIZE, len(ids) - 1):
+        patched = x.copy()
+        patched[t] = x_source[t]
+        q = prediction(patched)
+        expected = 1 - np.sum(p_source * np.log(p_source / q)) / np.sum(p_source * np.log(p_source / p))
+        assert effects["embedding"][t] == pytest.approx(expected, abs=1e-3)
+    assert effects["lstm_0"][-1] == pytest.approx(1, abs=1e-4)
+    np.testing.assert_allclose(effects["lstm_0"][:-1], 0, atol=1e-4)
+    np.testing.assert_allclose(effects["embedding"][:-6], 0, atol=1e-4)  # the same ids
+
+
+def test_at_the_last_layer_only_the_last_position_counts(randomize):
+    config = GPT2Config(embedding_dim=4, num_layers=2, num_heads=2, feed_forward_dim=8, context_length=5)
+    model = randomize(config.build_model(V))
+    effects = patching_effects(model, *EFFECTS.integers(V, size=(2, 5)))
+    assert [*effects] == ["embedding", "positions", "block_0", "block_1", "normalization"]
+    for name in ("block_1", "normalization"):
+        np.testing.assert_allclose(effects[name], [0, 0, 0, 0, 1], atol=1e-4)
+    assert np.abs(effects["block_0"][:-1]).max() > 1e-3
+
+
 def test_mistakes_are_named(small):
     model = small("gpt2")
     keras_model = keras.Sequential([keras.layers.Embedding(V, 2), keras.layers.Dense(V)], name="plain")
@@ -145,6 +190,8 @@ def test_mistakes_are_named(small):
         (lambda: patched_logits(model, IDS, SOURCE[:, :3]), r"shape \(2, 3\); expected that of ids, \(2, 6\)"),
         (lambda: patched_state_logits(model, IDS, SOURCE, IDS, ["normalization"]), "layers='normalization'"),
         (lambda: patched_state_logits(model, IDS, SOURCE[:, :3], IDS, ["block_0"]), r"shape \(2, 3\)"),
+        (lambda: patching_effects(model, [1, 2, 3], [1, 2]), "3 and 2 tokens"),
+        (lambda: patching_effects(model, [1, 2, 3], [1, 2, 3]), "the same after both texts"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -9,7 +9,7 @@ import pytest
 from experiments.inspect_model.page import inspect_page
 from keras_seq.interpretability.trace_plots import plot_trace
 from keras_seq.interpretability.traces import lstm_signals, most_variable_units, trace_model
-from keras_seq.layers import LSTM, MultiHeadSelfAttention
+from keras_seq.layers import LSTM, LayerNormLSTM, MultiHeadSelfAttention
 from keras_seq.models import MODELS, LanguageModel
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking.summaries import label
@@ -61,9 +61,8 @@ def data_of(page):
 
 
 def softmax(logits):
-    return (
-        np.exp(logits - logits.max(-1, keepdims=True)) / np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)[:, None]
-    )
+    exp = np.exp(logits - logits.max(-1, keepdims=True))
+    return exp / exp.sum(-1, keepdims=True)
 
 
 def test_the_page_says_what_the_model_expects(model, trace):
@@ -72,10 +71,9 @@ def test_the_page_says_what_the_model_expects(model, trace):
     assert "".join(data["tokens"]) == TEXT
     assert len(data["top"]) == len(TEXT) == len(data["next"]) + 1
     for t, row in enumerate(data["top"]):
-        assert [p for _, p in row] == pytest.approx(sorted(expected[t], reverse=True)[:5], rel=1e-4)
-        assert [expected[t, TOKENIZER.encode(token)[0]] for token, _ in row] == pytest.approx(
-            [p for _, p in row], rel=1e-4
-        )
+        shown = pytest.approx([p for _, p in row], rel=1e-4)
+        assert sorted(expected[t], reverse=True)[:5] == shown
+        assert [expected[t, TOKENIZER.encode(token)[0]] for token, _ in row] == shown
     for t, (rank, p) in enumerate(data["next"]):
         assert p == pytest.approx(expected[t, IDS[t + 1]], rel=1e-4)
         assert rank == np.sum(expected[t] > expected[t, IDS[t + 1]])
@@ -121,9 +119,8 @@ def test_the_signals_of_an_lstm_make_its_own_output(dtype, atol):
         np.testing.assert_allclose(signals["h"], y, atol=atol)
         np.testing.assert_allclose(signals["c"][-1], keras.ops.convert_to_numpy(c)[0], atol=3 * atol)
         before = np.vstack([np.zeros_like(signals["c"][:1]), signals["c"][:-1]])
-        np.testing.assert_allclose(
-            signals["c"], signals["f"] * before + signals["i"] * signals["g"], atol=1e-6, rtol=1e-5
-        )
+        expected = signals["f"] * before + signals["i"] * signals["g"]
+        np.testing.assert_allclose(signals["c"], expected, atol=1e-6, rtol=1e-5)
         assert all(0 < signals[gate].min() <= signals[gate].max() < 1 for gate in "ifo")
         assert np.abs(signals["g"]).max() <= 1
 
@@ -160,13 +157,8 @@ def test_other_models_show_the_outputs_of_their_blocks(name):
 
 
 def test_a_subclass_of_lstm_is_not_traced_by_its_equations():
-    from keras_seq.layers import LayerNormLSTM
-
-    embedding, head = (
-        keras.layers.Embedding(TOKENIZER.vocabulary_size, 3),
-        keras.layers.Dense(TOKENIZER.vocabulary_size),
-    )
-    model = LanguageModel(embedding, [LayerNormLSTM(4, name="normed", return_sequences=True)], head)
+    size, normed = TOKENIZER.vocabulary_size, LayerNormLSTM(4, name="normed", return_sequences=True)
+    model = LanguageModel(keras.layers.Embedding(size, 3), [normed], keras.layers.Dense(size))
     assert list(trace_model(model, TOKENIZER, IDS).activations["normed"]) == ["y"]
 
 
@@ -175,9 +167,8 @@ def test_the_page_is_no_more_than_its_text_and_needs_nothing_from_elsewhere(mode
     read_back, plain = Reader(page), Reader(inspect_page(trace_model(model, TOKENIZER, IDS[:3]), RUN))
     assert "".join(read_back.tokens) == TEXT
     assert "http" not in page
-    assert {tag: read_back.tags.count(tag) for tag in {*plain.tags} - {"span"}} == {
-        tag: plain.tags.count(tag) for tag in {*plain.tags} - {"span"}
-    }
+    tags = {*plain.tags} - {"span"}
+    assert [read_back.tags.count(tag) for tag in tags] == [plain.tags.count(tag) for tag in tags]
     assert "b" not in read_back.tags
 
 
@@ -202,11 +193,8 @@ def test_every_plot_shows_its_values(trace):
         ticks = [text.get_text() for axes in figure.axes for text in axes.get_xticklabels()]
         assert "·" in ticks
         assert "⏎" in ticks
-    assert names == [
-        "next",
-        *(f"attention_{n}" for n in trace.attention),
-        *(f"activations_{n}" for n in trace.activations),
-    ]
+    layers = [f"attention_{n}" for n in trace.attention] + [f"activations_{n}" for n in trace.activations]
+    assert names == ["next", *layers]
 
 
 def test_a_label_has_only_what_the_font_has():

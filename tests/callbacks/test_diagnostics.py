@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
 
 from keras_seq import generate
 from keras_seq.callbacks import (
@@ -8,8 +9,10 @@ from keras_seq.callbacks import (
     EmbeddingProjector,
     GateSaturation,
     LossByPosition,
+    Profiler,
     TextSamples,
     TokenTensorBoard,
+    diagnostics,
 )
 from keras_seq.callbacks.gate_saturation import gate_values
 from keras_seq.interpretability.hooks import attention_weights
@@ -137,33 +140,29 @@ def stateful_and_inner(rows):
 
 
 def fit_stateful(model, rows, *callbacks):
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True)
     inputs = [rows, np.ones(len(rows), bool)]
     model.fit(inputs, rows, batch_size=len(rows), verbose=0, shuffle=False, callbacks=[*callbacks])
 
 
 @pytest.mark.filterwarnings("ignore:inner reads the whole text again")
-@pytest.mark.parametrize("name", MAKERS)
-def test_a_model_of_two_inputs_is_examined_by_an_inner_model_or_said_once(name, rows, tmp_path, capsys):
+def test_a_model_of_two_inputs_is_examined_by_an_inner_model_or_said_once(rows, tmp_path, capsys):
     outer, inner = stateful_and_inner(rows)
-    fit_stateful(outer, rows, MAKERS[name](rows, log_dir=tmp_path / "outer"))
-    printed = capsys.readouterr().out
-    if name == "EmbeddingProjector":  # it needs no call
-        assert (printed, (tmp_path / "outer" / "embedding.tsv").exists()) == ("", True)
-    else:
-        assert printed.startswith(
+    fit_stateful(outer, rows, *(make(rows, log_dir=tmp_path / "outer" / name) for name, make in MAKERS.items()))
+    said = capsys.readouterr().out.splitlines()
+    for name, line in zip([name for name in MAKERS if name != "EmbeddingProjector"], said, strict=True):
+        assert line.startswith(
             f"{name} shows nothing of outer, which has no call on 1 input: it takes ids, reset_mask."
         )
-        assert "as model=" in printed
-        assert printed.count("\n") == 1
-        assert not (tmp_path / "outer").exists()
-    fit_stateful(outer, rows, MAKERS[name](rows, log_dir=tmp_path / "inner", model=inner))
+        assert "as model=" in line
+    assert [path.name for path in (tmp_path / "outer").iterdir()] == ["EmbeddingProjector"]  # it needs no call
+    folder = tmp_path / "inner"
+    fit_stateful(outer, rows, *(make(rows, log_dir=folder / name, model=inner) for name, make in MAKERS.items()))
     assert capsys.readouterr().out == ""
-    assert [*(tmp_path / "inner").iterdir()]
+    assert all([*(folder / name).iterdir()] for name in MAKERS)
 
 
-@pytest.mark.parametrize("name", ["LossByPosition", "GateSaturation", "AttentionMaps"])
-def test_what_cannot_be_called_is_said_before_the_first_step(name, rows, tmp_path):
+def test_what_cannot_be_called_is_said_before_the_first_step(rows, tmp_path):
     class Pair(keras.Model):
         def __init__(self):
             super().__init__()
@@ -178,9 +177,10 @@ def test_what_cannot_be_called_is_said_before_the_first_step(name, rows, tmp_pat
 
     model, steps = Pair(), keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_: pytest.fail("a step"))
     fit_stateful(model, rows)
-    with pytest.raises(Exception, match=r".+") as raised:  # each backend has words of its own
-        fit_stateful(model, rows, MAKERS[name](rows, log_dir=tmp_path), steps)
-    assert f"{name} calls {model.name} by itself" in "".join(raised.value.__notes__)
+    for name in ("LossByPosition", "GateSaturation", "AttentionMaps"):
+        with pytest.raises(Exception, match=r".+") as raised:  # each backend has words of its own
+            fit_stateful(model, rows, MAKERS[name](rows, log_dir=tmp_path), steps)
+        assert f"{name} calls {model.name} by itself" in "".join(raised.value.__notes__)
 
 
 UNBUILT = pytest.mark.filterwarnings(r"ignore:`build\(\)` was called on layer")  # of layers that are never called
@@ -236,3 +236,94 @@ def test_gates_of_which_none_is_called_are_said_once(rows, own_fit, tmp_path, ca
         capsys.readouterr().out
         == "GateSaturation shows nothing of shared, whose call on x calls none of its gated layers.\n"
     )
+
+
+def test_samples_are_what_generate_writes(randomize):
+    model = randomize(MODELS["transformer"].build_model(VOCABULARY.vocabulary_size))
+    options = {"temperature": 0.5, "seed": 3}
+    texts = TextSamples(VOCABULARY, ["To be", "\n"], max_new_tokens=12, **options).compute_summaries(model).texts
+    assert texts.keys() == {"sample/To·be", "sample/⏎"}
+    expected = generate(model, VOCABULARY, ["To be", "\n"], 12, **options)
+    assert [*texts.values()] == expected
+    assert [len(text) for text in expected] == [17, 13]
+
+
+def test_a_prompt_that_the_tokenizer_does_not_know_is_an_error():
+    model = MODELS["lstm"].build_model(VOCABULARY.vocabulary_size)
+    with pytest.raises(ValueError, match="猫"):
+        TextSamples(VOCABULARY, ["猫"]).compute_summaries(model)
+
+
+@pytest.mark.filterwarnings("ignore:.*the slow way")
+def test_any_causal_model_writes_and_what_gives_no_logits_is_said(plain):
+    assert len(TextSamples(VOCABULARY, ["To"], max_new_tokens=3).compute_summaries(plain).texts["sample/To"]) == 5
+    pooled = keras.Sequential(
+        [keras.layers.Embedding(VOCABULARY.vocabulary_size, 3), keras.layers.GlobalAveragePooling1D()]
+    )
+    pooled.build((None, 4))
+    assert TextSamples(VOCABULARY, ["To"]).missing_requirement(pooled).startswith("step(ids, state) and no logits")
+
+
+@pytest.mark.filterwarnings("ignore:.*the slow way")
+def test_a_subclassed_model_writes_and_one_without_logits_says_why_not(subclassed):
+    model, pooled = subclassed
+    assert len(TextSamples(VOCABULARY, ["To"], max_new_tokens=3).compute_summaries(model).texts["sample/To"]) == 5
+    with pytest.raises(ValueError, match=r"maps ids \(1, 16\) to \(1, 3\)"):
+        TextSamples(VOCABULARY, ["To"]).missing_requirement(pooled)
+
+
+@pytest.fixture
+def subclassed():
+    class Logits(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.embedding = keras.layers.Embedding(VOCABULARY.vocabulary_size, VOCABULARY.vocabulary_size)
+
+        def call(self, ids):
+            return self.embedding(ids)
+
+    class Pooled(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.embedding = keras.layers.Embedding(VOCABULARY.vocabulary_size, 3)
+
+        def call(self, ids):
+            return keras.ops.mean(self.embedding(ids), axis=1)
+
+    return Logits(), Pooled()
+
+
+@pytest.fixture
+def fit_dense():
+    def fit(steps, callback):
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+        model.compile("sgd", "mse")
+        model.fit(np.ones((2 * steps, 4)), np.ones((2 * steps, 3)), batch_size=2, verbose=0, callbacks=[callback])
+
+    return fit
+
+
+def test_the_trace_names_the_operations_of_a_step(fit_dense, tmp_path):
+    fit_dense(3, Profiler(tmp_path))
+    (trace,) = (tmp_path / "plugins" / "profile").glob("*/*.xplane.pb")
+    names = {
+        metadata.name
+        for plane in XSpace.FromString(trace.read_bytes()).planes
+        for metadata in plane.event_metadata.values()
+    }
+    assert any("MatMul" in name for name in names)
+
+
+def test_a_fit_of_one_step_says_that_there_is_no_trace(fit_dense, tmp_path, capsys):
+    fit_dense(1, Profiler(tmp_path))
+    assert "Profiler traced nothing" in capsys.readouterr().out
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_it_says_what_to_install_where_tensorboard_could_not_show_it(
+    fit_dense, tmp_path, capsys, monkeypatch, installed
+):
+    monkeypatch.setattr(diagnostics, "PROFILE_PLUGIN", "json" if installed else "no_such_plugin")
+    fit_dense(1, Profiler(tmp_path))
+    assert ("pip install tensorboard-plugin-profile." in capsys.readouterr().out) is not installed
