@@ -131,13 +131,7 @@ def shapes_only() -> Iterator[None]:
 
 
 def match_parameter_count(model_config: Any, vocabulary_size: int, target: int) -> Any:
-    """Return the model config at the width whose number of parameters is closest to a target.
-
-    Args:
-        model_config: Dataclass of a language model.
-        vocabulary_size: V.
-        target: Number of parameters.
-    """
+    """Return the model config at the width whose number of parameters is closest to a target."""
 
     def closest(make, start):
         return _closest(make, lambda candidate: _count_parameters(candidate, vocabulary_size), target, start)
@@ -159,13 +153,7 @@ def match_parameter_count(model_config: Any, vocabulary_size: int, target: int) 
 
 
 def scale_width(model_config: Any, name: str, value: int) -> Any:
-    """Return the model config with another width; with `embedding_dim`, the other widths change in proportion.
-
-    Args:
-        model_config: Dataclass of a language model.
-        name: Name of the width.
-        value: Its new value.
-    """
+    """Return the model config with another width; with `embedding_dim`, the other widths change in proportion."""
     proportional = ("units", "feed_forward_dim") if name == "embedding_dim" else ()
     ratio = value / getattr(model_config, name)
     others = {n: max(1, round(getattr(model_config, n) * ratio)) for n in proportional if hasattr(model_config, n)}
@@ -173,12 +161,7 @@ def scale_width(model_config: Any, name: str, value: int) -> Any:
 
 
 def with_heads(model_config: Any, num_heads: int) -> Any:
-    """Return the model config with another number of heads of the same width, and key-value heads in proportion.
-
-    Args:
-        model_config: Dataclass of a Transformer.
-        num_heads: H.
-    """
+    """Return the model config with another number of heads of the same width, and key-value heads in proportion."""
     embedding_dim = model_config.embedding_dim // model_config.num_heads * num_heads
     scaled = scale_width(model_config, "embedding_dim", embedding_dim)
     if hasattr(model_config, "num_key_value_heads"):

@@ -41,19 +41,7 @@ NO_MATMUL_LAYERS = (keras.layers.Embedding, LearnedPositions)
 
 
 def flops_per_token(model, length: int, training: bool = False) -> int:
-    """Count the floating-point operations for one position of a window.
-
-    Args:
-        model: A built `LanguageModel`.
-        length: T, the positions of a window, all of which count as attended to.
-        training: Whether to count the backward pass too.
-
-    Returns:
-        The number of operations.
-
-    Raises:
-        ValueError: A layer has a matrix and is not one of keras_seq's or Keras's `Dense` or `Embedding`.
-    """
+    """Count the floating-point operations for one position of a window."""
     forward = sum(_layer_flops(layer, length) for layer in iter_layers(model, attributes=True))
     return forward * (TRAIN_MULTIPLIER if training else 1)
 
@@ -105,17 +93,7 @@ def _state_size(layer):
 
 
 def count_block_params(dim: int, feed_forward_dim: int, num_attentions: int = 1, use_bias: bool = True) -> int:
-    """Return the number of parameters of a `TransformerBlock` with layer normalization.
-
-    Args:
-        dim: D, the width of the model.
-        feed_forward_dim: F, the width of the feed-forward network's hidden layer.
-        num_attentions: 1, or 2 with cross-attention to a context of width D.
-        use_bias: Whether dense layers and layer normalizations have a bias.
-
-    Returns:
-        The number of parameters.
-    """
+    """Return the number of parameters of a `TransformerBlock` with layer normalization."""
     attention = 4 * (dim * dim + use_bias * dim)  # query, key, value, output
     feed_forward = 2 * dim * feed_forward_dim + use_bias * (feed_forward_dim + dim)
     normalization = (1 + use_bias) * dim

@@ -142,16 +142,7 @@ def _package(value):
 
 
 def check_steps(layer, x: keras.KerasTensor, length: int | None) -> None:
-    """Raise unless the steps of a built layer equal its whole pass.
-
-    Args:
-        layer: A layer; nothing is computed for one of known layers.
-        x: Spec of its inputs, ids `[B, T]` or vectors `[B, T, D]`.
-        length: The maximum number of positions, None for no limit.
-
-    Raises:
-        ValueError: They differ, or the layer cannot be called on as many positions.
-    """
+    """Raise unless the steps of a built layer equal its whole pass."""
     unknown = unknown_layers(layer)
     if not unknown or not _enabled.get():
         return

@@ -27,18 +27,7 @@ class AdapterError(ValueError):
 
 
 def set_trainable(model: keras.Model, patterns: list[str] | tuple[str, ...]) -> int:
-    """Train the weights whose path matches one of the patterns, and no others.
-
-    Args:
-        model: A built model.
-        patterns: Patterns of paths such as `block_0/feed_forward/hidden/kernel`: `block_1/*`, `*normalization*`.
-
-    Returns:
-        The number of trained weights.
-
-    Raises:
-        ValueError: A pattern matches no weight.
-    """
+    """Train the weights whose path matches one of the patterns, and no others."""
     chosen = _matching(named_weights(model), patterns)
     for path, weight in named_weights(model).items():
         weight.trainable = path in chosen
@@ -52,24 +41,7 @@ def enable_lora(
     patterns: list[str] | tuple[str, ...] = ("*",),
     modules_to_save: list[str] | tuple[str, ...] = (),
 ) -> int:
-    """Train low-rank additions to the matrices of a model, and nothing else; it computes the same at first.
-
-    Args:
-        model: A built model.
-        rank: r, at least 1.
-        lora_alpha: alpha; r unless given.
-        patterns: Patterns of the layers' paths, such as `block_1/*`; the head, called `head`, only if one of them names
-            it without a wildcard.
-        modules_to_save: Patterns of weights, such as `*bias*` and `embedding*`, that are trained themselves and saved
-            with the additions.
-
-    Returns:
-        The number of trained weights.
-
-    Raises:
-        ValueError: `rank` is not a positive integer, no layer or weight matches, a layer has an addition already or is
-            quantized, or a weight of `modules_to_save` gets an addition.
-    """
+    """Train low-rank additions to the matrices of a model, and nothing else; it computes the same at first."""
     checks.positive_integer("rank", rank)
     if lora_alpha is not None:
         checks.positive_number("lora_alpha", lora_alpha)
@@ -98,11 +70,7 @@ def enable_lora(
 
 
 def merge_lora(model: keras.Model) -> None:
-    """Add the low-rank additions to their matrices and remove them; all weights of the model are trainable again.
-
-    Args:
-        model: A model with adapters.
-    """
+    """Add the low-rank additions to their matrices and remove them; all weights of the model are trainable again."""
     for _, layer in _layers(model, "lora"):
         layer.merge_lora()
     for weight in named_weights(model).values():
@@ -110,15 +78,7 @@ def merge_lora(model: keras.Model) -> None:
 
 
 def save_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
-    """Write the additions of a model and the weights trained beside them, and nothing else, to a safetensors file.
-
-    Args:
-        model: A model with adapters.
-        path: Path of the file.
-
-    Raises:
-        ValueError: It has no adapters.
-    """
+    """Write the additions of a model and the weights trained beside them, and nothing else, to a safetensors file."""
     matrices = [matrix for _, layer in _layers(model, "lora") for matrix in layer.matrices.values()]
     if not matrices:
         raise ValueError(f"{model.name} has no adapters; expected a model after enable_lora.")
@@ -130,15 +90,7 @@ def save_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
 
 
 def load_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
-    """Add the adapters of a file to a model, as `enable_lora` does; its other weights are no longer trained.
-
-    Args:
-        model: The model that they were trained for, without adapters.
-        path: What `save_adapters` wrote.
-
-    Raises:
-        AdapterError: It is not such a file, or one of another model; the model is unchanged then.
-    """
+    """Add the adapters of a file to a model, as `enable_lora` does; its other weights are no longer trained."""
     try:
         check_regular(path)
         with safe_open(path, framework="np") as file:
@@ -166,21 +118,13 @@ def load_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
 
 
 def merged_values(model: keras.Model) -> dict[int, np.ndarray]:
-    """Return the sums of matrices and additions, by the `id` of the matrix's variable.
-
-    Args:
-        model: A model, with adapters or without.
-    """
+    """Return the sums of matrices and additions, by the `id` of the matrix's variable."""
     matrices = [matrix for _, layer in _layers(model, "lora") for matrix in layer.matrices.values()]
     return {id(matrix.variable): ops.convert_to_numpy(matrix.value()) for matrix in matrices}
 
 
 def is_adapter(weight: keras.Variable) -> bool:
-    """Return whether a weight is the A or the B of an addition.
-
-    Args:
-        weight: A weight of a model.
-    """
+    """Return whether a weight is the A or the B of an addition."""
     return weight.path.endswith(ADAPTER_PARTS)
 
 

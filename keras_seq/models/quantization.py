@@ -37,11 +37,7 @@ class QuantizationReport:
 
 
 def weight_only(mode: str):
-    """Return Keras's configuration of a mode that rounds weights and no activations.
-
-    Args:
-        mode: `"int8"` or `"int4"`.
-    """
+    """Return Keras's configuration of a mode that rounds weights and no activations."""
     if mode == "int8":
         return keras.quantizers.Int8QuantizationConfig(activation_quantizer=None)
     return keras.quantizers.Int4QuantizationConfig(activation_quantizer=None, block_size=GROUP)
@@ -53,16 +49,7 @@ class Quantizable(NoOnnxExport):
     quantization = None  # None, "int8" or "int4"
 
     def quantize(self, mode: str = "int8", config=None, filters=None) -> None:
-        """Store every matrix in 8 or 4 bits; `quantization_report` lists them.
-
-        Args:
-            mode: `"int8"` or `"int4"`.
-            config: Not used; Keras fills it in.
-            filters: None; Keras takes layers to choose.
-
-        Raises:
-            ValueError: The mode is another one, or the model is quantized already or has LoRA.
-        """
+        """Store every matrix in 8 or 4 bits; `quantization_report` lists them."""
         checks.one_of("mode", mode, MODES)
         if filters is not None:
             raise ValueError(f"filters={filters!r}; expected None: every matrix is quantized.")

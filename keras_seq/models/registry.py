@@ -25,12 +25,7 @@ _ORDER = (
 
 
 def register(name: str, tiny: dict[str, Any] | None = None) -> Callable[[type], type]:
-    """Decorate a model's config: enter it in `MODELS`, set `model_name`, and set `tiny`, the sizes for a smoke run.
-
-    Args:
-        name: Name of the model, as in `--models name`.
-        tiny: Fields of the tiny model that differ from `TINY`.
-    """
+    """Decorate a model's config: enter it in `MODELS`, set `model_name`, and set `tiny`, the sizes for a smoke run."""
 
     def decorate(config_class):
         config_class.model_name = name

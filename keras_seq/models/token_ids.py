@@ -18,18 +18,7 @@ REMEDY = " [B, T], the ids that tokenizer.encode gives; a keras.Input of them ne
 
 
 def as_ids(name: str, ids):
-    """Return ids `[B, T]` as a Keras model takes them, a list converted to an array.
-
-    Args:
-        name: Name of the ids in error messages.
-        ids: A tensor, an array, or a list of lists.
-
-    Returns:
-        A tensor or an array.
-
-    Raises:
-        ValueError: `ids` is ragged, not integers `[B, T]`, or has no position.
-    """
+    """Return ids `[B, T]` as a Keras model takes them, a list converted to an array."""
     if isinstance(ids, list | tuple):
         try:
             ids = np.asarray(ids)
@@ -56,16 +45,7 @@ def _check_type(name, ids):
 
 
 def embed(embedding, ids, vocabulary_size: int | None):
-    """Look up the embeddings of ids, NaN for invalid ids.
-
-    Args:
-        embedding: An embedding layer.
-        ids: Integers `[B, T]`.
-        vocabulary_size: V; None disables the check.
-
-    Returns:
-        Vectors `[B, T, D]`.
-    """
+    """Look up the embeddings of ids, NaN for invalid ids."""
     if vocabulary_size is None:
         return embedding(ids)
     valid = _is_valid(ids, vocabulary_size)
@@ -81,20 +61,7 @@ def _is_valid(ids, vocabulary_size):
 
 
 def validate_token_ids(name: str, ids, vocabulary_size: int | None, context_length: int | None = None):
-    """Check the range of ids and the number of positions, and return the ids as int32.
-
-    Args:
-        name: Name of the ids in error messages.
-        ids: Integers `[B, T]`; 0 is padding if there is a context length.
-        vocabulary_size: V; None disables the check of the range.
-        context_length: Maximum number of positions, padding not counted; None for no limit.
-
-    Returns:
-        int32 `[B, T]`.
-
-    Raises:
-        ValueError: The ids are not integers, an id is not below V, or a row is too long, where that is known.
-    """
+    """Check the range of ids and the number of positions, and return the ids as int32."""
     _check_type(name, ids)
     if vocabulary_size is not None:
         tensor_checks.ids_below(name, ids, vocabulary_size)
@@ -111,19 +78,7 @@ def validate_token_ids(name: str, ids, vocabulary_size: int | None, context_leng
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class TokenIdCheck(keras.layers.Layer):
-    """Check token ids with `validate_token_ids`, as the first layer of a functional model.
-
-    Args:
-        vocabulary_size: V.
-        context_length: Maximum number of positions, padding not counted; None for no limit.
-
-    Call arguments:
-        ids: Integers `[B, T]`, returned as int32.
-
-    Raises:
-        ValueError: An argument is out of its range. In a call outside of compiled code: an id is not below V, or a row
-            is longer than `context_length`.
-    """
+    """Check token ids with `validate_token_ids`, as the first layer of a functional model."""
 
     def __init__(self, vocabulary_size: int, context_length: int | None = None, **kwargs):
         super().__init__(**kwargs)
@@ -151,16 +106,6 @@ class InvalidIdsToNaN(keras.layers.Layer):
 
     Masking: the output has the Keras mask of the embedding, false at id 0. It is made again from the ids, because
     Keras's `ReversibleEmbedding` loses it in 8 and 4 bits.
-
-    Args:
-        vocabulary_size: V; ids from 0 to V - 1 are valid.
-
-    Call arguments:
-        x: Embeddings `[B, T, D]`.
-        ids: Integers `[B, T]`.
-
-    Raises:
-        ValueError: `vocabulary_size` is not a positive integer.
     """
 
     def __init__(self, vocabulary_size: int, **kwargs):
@@ -212,32 +157,12 @@ class TokenTargets:
     """Part of a Keras model whose targets are ids `[B, T]`; to be listed before `keras.Model`."""
 
     def fit(self, *args, class_weight=None, **kwargs):
-        """Train the model, as `keras.Model.fit`.
-
-        Args:
-            *args: Arguments of `keras.Model.fit`.
-            class_weight: None; as in Keras where a functional model gives no sequence.
-            **kwargs: Further arguments of `keras.Model.fit`.
-
-        Raises:
-            ValueError: There is a `class_weight`.
-        """
+        """Train the model, as `keras.Model.fit`."""
         self._refuse(class_weight)
         return super().fit(*args, class_weight=class_weight, **kwargs)
 
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
-        """Train the model on one batch, as `keras.Model.train_on_batch`.
-
-        Args:
-            x: Ids `[B, T]`, or what the model takes.
-            y: Target ids `[B, T]`.
-            sample_weight: `[B]` or `[B, T]`, or None.
-            class_weight: None; as in Keras where a functional model gives no sequence.
-            return_dict: Whether to return a dict instead of a list.
-
-        Raises:
-            ValueError: There is a `class_weight`.
-        """
+        """Train the model on one batch, as `keras.Model.train_on_batch`."""
         self._refuse(class_weight)
         return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
 
@@ -256,11 +181,7 @@ class TokenTargets:
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class TokenIdModel(Quantizable, TokenTargets, keras.Model):
-    """Check that the inputs of a functional model are integers `[B, T]`.
-
-    Raises:
-        ValueError: In a call, an input is not integers `[B, T]`.
-    """
+    """Check that the inputs of a functional model are integers `[B, T]`."""
 
     def __call__(self, inputs=None, *args, **kwargs):
         """Apply the model to ids `[B, T]`, or to a dict of them."""

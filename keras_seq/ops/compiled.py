@@ -164,11 +164,7 @@ SIMPLE = bool | int | float | str | None | keras.DTypePolicy  # types of setting
 
 
 class Settings:
-    """The settings of a model and of the layers in it, which compiled code has as constants.
-
-    Args:
-        model: A layer, or an object with `models`; the layers are those that it has now.
-    """
+    """The settings of a model and of the layers in it, which compiled code has as constants."""
 
     def __init__(self, model):
         layers, visited, self._named = [*getattr(model, "models", (model,))], set(), []

@@ -31,25 +31,7 @@ MAX_EXPONENT = 40.0  # the factors of a product of decays are from exp(-40) to e
 def matrix_recurrence(
     q, k, v, log_decay, state, channel_log_decay=None, a=None, b=None, chunk_size: int = 64, reset_mask=None
 ):
-    """Compute y at every position and the last state.
-
-    Args:
-        q: `[B, T, H, K]`, in the dtype of the state, as all other tensors; a size of 1 for H is broadcast.
-        k: `[B, T, H, K]`.
-        v: `[B, T, H, V]`.
-        log_decay: `[B, T, H]`, logarithm of the decay of a head, at most 0.
-        state: `[B, H, K, V]`, S before the first position.
-        channel_log_decay: `[B, T, H, K]`, logarithm of a further decay of each row of S, at most 0, or None. It is
-            clipped to at least -80 / `chunk_size`, which keeps products of decays and their reciprocals in range.
-        a: `[B, T, H, K]`, or None if nothing is read from the old state.
-        b: `[B, T, H, K]`, or None for k: the delta rule.
-        chunk_size: C, the number of positions of a chunk.
-        reset_mask: `[B, T]` boolean, or None. Where it is true, the state before the position counts as zeros.
-
-    Returns:
-        `(y [B, T, H, V], S [B, H, K, V])`. Where T is unknown or more than `GROUP_SIZE`, TensorFlow has no second
-        derivatives of it.
-    """
+    """Compute y at every position and the last state."""
     args = q, k, v, log_decay, channel_log_decay, a, b, reset_mask
     compute = _chunked if isinstance(v.shape[1], int) and v.shape[1] <= GROUP_SIZE else _grouped
     return compute(*args, state, chunk_size)

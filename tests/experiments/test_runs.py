@@ -14,7 +14,7 @@ from typing import Annotated
 import keras
 import pytest
 import tyro
-from tests.training.test_devices import on_jax, output
+from tests.training.test_distributed import on_jax, output
 
 from experiments.common import command, runs
 from experiments.common.command import Machine, exit_interrupted, split_options, start_or_resume

@@ -252,18 +252,7 @@ class Layer(keras.layers.Layer):
     def enable_lora(
         self, rank: int, lora_alpha: float | None = None, a_initializer="he_uniform", b_initializer="zeros"
     ) -> None:
-        """Train a low-rank addition to each matrix instead of the matrix; the layer computes the same at first.
-
-        Args:
-            rank: r.
-            lora_alpha: alpha; r unless given.
-            a_initializer: Initializer of A.
-            b_initializer: Initializer of B.
-
-        Raises:
-            ValueError: The rank is not a positive integer; the layer is not built, has no matrix, is quantized, or has
-                an addition.
-        """
+        """Train a low-rank addition to each matrix instead of the matrix; the layer computes the same at first."""
         checks.positive_integer("rank", rank)
         if not self.matrices:
             raise ValueError(f"{self.name} is not built, or has no matrix; expected a built layer with one.")
@@ -278,17 +267,7 @@ class Layer(keras.layers.Layer):
         self._change_matrices(lambda matrix: matrix.merge_lora())
 
     def quantize(self, mode: str, type_check: bool = True, config=None) -> None:
-        """Store the matrices in 8 or 4 bits.
-
-        Args:
-            mode: `"int8"` or `"int4"`.
-            type_check: Not used; Keras passes it.
-            config: Not used; Keras passes it.
-
-        Raises:
-            ValueError: The mode is another one, or the layer is quantized already or has LoRA.
-            NotImplementedError: The layer has no matrix.
-        """
+        """Store the matrices in 8 or 4 bits."""
         if not self.matrices:
             super().quantize(mode, type_check, config)
         if self.matrix_mode == "lora":

@@ -31,20 +31,7 @@ DENOMINATOR_EPSILON = 1e-6
 
 
 def mlstm(q, k, v, log_i, log_f, state, reset_mask=None):
-    """Compute h at every position and the last state.
-
-    Args:
-        q: `[B, T, H, K]`.
-        k: `[B, T, H, K]`, already divided by sqrt(K).
-        v: `[B, T, H, V]`.
-        log_i: `[B, T, H]`, logarithm of the input gate; -1e30 writes nothing.
-        log_f: `[B, T, H]`, logarithm of the forget gate, at most 0.
-        state: `(C [B, H, K, V], n [B, H, K], m [B, H])` before the first position.
-        reset_mask: `[B, T]`, true where C, n and m before the position count as zeros, or None.
-
-    Returns:
-        `(h [B, T, H, V], state)`.
-    """
+    """Compute h at every position and the last state."""
     c, n, first_m = state
     # h does not depend on m, so its gradient by m is zero
     a, b = log_f, log_i

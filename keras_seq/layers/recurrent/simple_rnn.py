@@ -11,17 +11,7 @@ from keras_seq.ops.recurrence import recurrence
 
 
 def simple_rnn_cell(z, h, recurrent_kernel, activation=ops.tanh):
-    """Compute one time step.
-
-    Args:
-        z: `[B, units]`, input part `x W + b` of the pre-activations.
-        h: `[B, units]`, previous output.
-        recurrent_kernel: `[units, units]`.
-        activation: Activation function.
-
-    Returns:
-        The next h, `[B, units]`.
-    """
+    """Compute one time step."""
     return activation(z + ops.matmul(h, recurrent_kernel))
 
 

@@ -29,15 +29,7 @@ from keras_seq.ops.recurrence import recurrence
 
 
 def slstm_cell(z, state):
-    """Compute the next state.
-
-    Args:
-        z: Pre-activations of input gate, forget gate, candidate and output gate, `[B, 4 D]`.
-        state: `(h, c, n, m)`, `[B, D]` each; all zeros before the first position, when n is zero and m without meaning.
-
-    Returns:
-        The next `(h, c, n, m)`.
-    """
+    """Compute the next state."""
     _, c, n, m = state
     log_i, f, candidate, o = ops.split(z, 4, axis=-1)
     log_f = ops.where(n > 0, m - ops.softplus(-f), LOG_ZERO)

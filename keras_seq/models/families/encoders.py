@@ -21,11 +21,7 @@ from keras_seq.ops.tensor_checks import at_least_float32
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class LogitsBias(keras.layers.Layer):
-    """Add a bias `[V]` to logits, in at least float32.
-
-    Call arguments:
-        logits: `[..., V]`.
-    """
+    """Add a bias `[V]` to logits, in at least float32."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

@@ -45,12 +45,7 @@ class MixerModelConfig(LanguageModelConfig):
 
     @abc.abstractmethod
     def mixer(self, n: int, dtype=None):
-        """Return the mixer of block n.
-
-        Args:
-            n: Number of the block, from 0.
-            dtype: A dtype policy or its name, or None.
-        """
+        """Return the mixer of block n."""
 
     def blocks(self, dtype=None) -> list:
         """Return the layers between embedding and head."""
@@ -58,12 +53,7 @@ class MixerModelConfig(LanguageModelConfig):
         return [*blocks, layers.RMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]
 
     def block(self, n: int, dtype=None) -> list:
-        """Return the layers of block n.
-
-        Args:
-            n: Number of the block, from 0.
-            dtype: A dtype policy or its name, or None.
-        """
+        """Return the layers of block n."""
         block = [self._residual(self.mixer(n, dtype), f"block_{n}", dtype)]
         if self.has_feed_forward(n):
             block.append(self._residual(self.feed_forward(dtype), f"feed_forward_{n}", dtype))
@@ -74,11 +64,7 @@ class MixerModelConfig(LanguageModelConfig):
         return hasattr(self, "feed_forward_dim")
 
     def feed_forward(self, dtype=None):
-        """Return the feed-forward layer of a block.
-
-        Args:
-            dtype: A dtype policy or its name, or None.
-        """
+        """Return the feed-forward layer of a block."""
         return layers.GatedFeedForward(
             self.feed_forward_dim,
             activation=self.feed_forward_activation,
