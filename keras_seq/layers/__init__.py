@@ -6,8 +6,7 @@ from keras_seq.layers.attention.relative_positions import AlibiPositions, Relati
 from keras_seq.layers.attention.self_attention import MultiHeadSelfAttention
 from keras_seq.layers.attention.transformer_block import TransformerBlock
 from keras_seq.layers.base.state import ExplicitState
-from keras_seq.layers.dense import Dense
-from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward
+from keras_seq.layers.dense import Dense, FeedForward, GatedFeedForward
 from keras_seq.layers.linear.gated_delta_net import GatedDeltaNet
 from keras_seq.layers.linear.gated_linear_attention import GatedLinearAttention
 from keras_seq.layers.linear.mamba import Mamba2, SelectiveStateSpace

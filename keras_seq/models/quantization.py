@@ -13,8 +13,7 @@ import dataclasses
 import keras
 
 from keras_seq import checks
-from keras_seq.layers.base.layer import NoOnnxExport
-from keras_seq.layers.base.matrix import GROUP, MODES
+from keras_seq.layers.base.layer import GROUP, MODES, NoOnnxExport
 from keras_seq.layers.introspection import named_layers
 
 

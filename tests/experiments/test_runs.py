@@ -14,7 +14,6 @@ from typing import Annotated
 import keras
 import pytest
 import tyro
-from tests.training.test_distributed import on_jax, output
 
 from experiments.common import command, runs
 from experiments.common.command import Machine, exit_interrupted, split_options, start_or_resume
@@ -25,6 +24,7 @@ from keras_seq.training import TrainingInterrupted, load_result, run_folder
 from keras_seq.training.run_folder import lock_run
 from tests.experiments import jobs_run
 from tests.training.ends import end as runs_end
+from tests.training.test_distributed import on_jax, output
 
 
 @dataclasses.dataclass(frozen=True)

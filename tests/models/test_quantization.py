@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_seq import layers
 from keras_seq.generation.sampling_loop import SamplingLoop
-from keras_seq.layers.base.matrix import GROUP, dequantize, quantize
+from keras_seq.layers.base.layer import GROUP, dequantize, quantize
 from keras_seq.models import (
     LANGUAGE_MODELS,
     MODELS,

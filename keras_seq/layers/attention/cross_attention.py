@@ -11,8 +11,7 @@ import keras
 from keras import ops
 
 from keras_seq.layers.attention.self_attention import MultiHeadAttentionBase
-from keras_seq.layers.base.document_borders import nan_where_attended, with_nan
-from keras_seq.layers.base.state import check_state, shapes
+from keras_seq.layers.base.state import check_state, nan_where_attended, shapes, with_nan
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.tensor_checks import where_valid
 

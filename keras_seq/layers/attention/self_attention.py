@@ -18,9 +18,8 @@ from keras_seq.layers.attention.cache import (
     without_earlier_documents,
 )
 from keras_seq.layers.attention.relative_positions import deserialize_positions
-from keras_seq.layers.base.document_borders import nan_to_the_end, nan_where_attended, with_nan
 from keras_seq.layers.base.layer import Layer, freeze_inner_layers, same_shape
-from keras_seq.layers.base.state import check_state
+from keras_seq.layers.base.state import check_state, nan_to_the_end, nan_where_attended, with_nan
 from keras_seq.layers.dense import inner_dense
 from keras_seq.layers.normalization import RMSNormalization
 from keras_seq.ops import tensor_checks
@@ -251,7 +250,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         self.sliding_window = (
             None if sliding_window is None else checks.positive_integer("sliding_window", sliding_window)
         )
-        self.positions = deserialize_positions(positions)
+        self.positions = None if positions is None else deserialize_positions(positions)
 
     def build(self, inputs_shape):
         """Create the weights for inputs `[B, T, D]`."""

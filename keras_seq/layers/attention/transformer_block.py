@@ -16,7 +16,7 @@ from keras_seq.layers.attention.relative_positions import deserialize_positions
 from keras_seq.layers.attention.self_attention import MultiHeadSelfAttention
 from keras_seq.layers.base.layer import Layer, freeze_inner_layers
 from keras_seq.layers.base.state import shapes
-from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward, gelu_tanh
+from keras_seq.layers.dense import FeedForward, GatedFeedForward, gelu_tanh
 from keras_seq.layers.normalization import NORMALIZATIONS, make_normalization
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.tensor_checks import where_valid
@@ -124,7 +124,7 @@ class TransformerBlock(Layer):
         self.feed_forward_bias = _or_default("feed_forward_bias", feed_forward_bias, use_bias)
         self.key_dim = key_dim
         self.epsilon = None if epsilon is None else checks.positive_number("epsilon", epsilon)
-        self.positions = deserialize_positions(positions)
+        self.positions = None if positions is None else deserialize_positions(positions)
         self.use_qk_norm = bool(use_qk_norm)
         self.num_key_value_heads = num_key_value_heads
         self.sliding_window = sliding_window

@@ -5,21 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_seq.layers.base.layer import Initializer
-
-
-@keras.saving.register_keras_serializable(package="keras_seq")
-class UnitForgetBias(Initializer):
-    """Initialize the bias of the forget gate with ones, which keeps the cell state (Jozefowicz et al., 2015)."""
-
-    def __init__(self, bias_initializer="zeros"):
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-
-    def __call__(self, shape, dtype=None):
-        """Return biases `[4 units]` in the order input, forget, candidate, output."""
-        units = shape[0] // 4
-        prefix, suffix = (self.bias_initializer((size,), dtype) for size in (units, 2 * units))
-        return ops.concatenate([prefix, ops.ones(units, dtype), suffix])
+from keras_seq.layers.base.configuration import Initializer
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

@@ -1,107 +1,169 @@
-"""Describe an object by its constructor's arguments, each of which it keeps as an attribute of the same name."""
+"""The base class of all layers, and the matrices that a layer owns: as they are, in 8 or 4 bits, or with an addition.
 
-import contextlib
+    W = W_0                              a variable
+    W = Q / s                            Q: int8, or two 4-bit numbers a byte; s: for each column, in int4 for each
+                                         group of GROUP rows too
+    W = W_0 + (alpha / r) A B            LoRA (Hu et al., 2021): A [D, r], B [r, W], W_0 is no longer trained
+
+A layer declares `kernel = MatrixAttribute()` in its class; its code reads and sets `self.kernel`. What it sets is owned
+by a `Matrix`, which knows the mode and changes it. Only weights are rounded, and not activations.
+"""
+
 import functools
 import inspect
 import types
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.matrix import MODES
+from keras_seq.layers.base.configuration import constructor_arguments, output_spec
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.tensor_checks import at_least_float32
 
-PLAIN = (bool, int, float, str, type(None))  # what JSON holds as it is
+MODES = ("int8", "int4")
+GROUP = 128  # rows that share a scale, in int4
 
 
-def constructor_arguments(instance, base: type) -> dict:
-    """Return the arguments of the constructors of a class and of those between it and `base`, as JSON can hold them.
+class Matrix:
+    """A matrix `[D, W]` of a layer: one variable of the layer or two or three, depending on the mode.
 
-    A class with a `get_config` of its own adds its arguments itself.
+    The variables are attributes of the layer, so that Keras finds them: `_kernel`, and `kernel_scale` or
+    `kernel_lora_a` and `kernel_lora_b`.
     """
-    config = {}
-    for name in _argument_names(type(instance), base):
-        if not hasattr(instance, name):
-            raise NotImplementedError(
-                f"{type(instance).__name__} has no attribute {name}, which its config needs; expected to keep the "
-                f"argument, self.{name} = {name}, or a get_config of its own."
-            )
-        config[name] = _serialized(name, getattr(instance, name))
-    return config
+
+    def __init__(self, layer, name: str, variable):
+        self.layer, self.name, self.shape = layer, name, tuple(variable.shape)
+        self.mode = None  # or "int8", "int4", "lora"
+        self.lora_rank = self.lora_alpha = None
+        setattr(layer, f"_{name}", variable)
+
+    @property
+    def variable(self):
+        """Return W_0 or Q."""
+        return getattr(self.layer, f"_{self.name}")
+
+    @property
+    def lora_variables(self) -> list:
+        """Return A and B, if there are any."""
+        names = [f"{self.name}_lora_{part}" for part in "ab"] if self.mode == "lora" else []
+        return [getattr(self.layer, name) for name in names]
+
+    def value(self):
+        """Return W: the variable, or a tensor where it is quantized or has an addition."""
+        matrix = self.variable
+        if self.mode in MODES:
+            matrix = dequantize(matrix, getattr(self.layer, f"{self.name}_scale"), self.shape[0], self.mode)
+            return ops.cast(matrix, self.layer.compute_dtype)
+        if self.mode == "lora":
+            addition = ops.matmul(*self.lora_variables) * (self.lora_alpha / self.lora_rank)
+            return matrix + ops.cast(addition, matrix.dtype)
+        return matrix
+
+    def enable_lora(self, rank: int, alpha: float, a_initializer, b_initializer) -> None:
+        """Add A and B, which are trained instead of W_0."""
+        rows, columns = self.shape
+        for part, shape, initializer in (("a", (rows, rank), a_initializer), ("b", (rank, columns), b_initializer)):
+            self._add(f"{self.name}_lora_{part}", shape, keras.initializers.get(initializer))
+        self.variable.trainable = False
+        self.mode, self.lora_rank, self.lora_alpha = "lora", rank, alpha
+
+    def merge_lora(self) -> None:
+        """Add A B to W_0, which is trained again, and remove them."""
+        self.variable.assign(self.value())
+        self.variable.trainable = self.layer.trainable
+        for part in "ab":
+            delattr(self.layer, f"{self.name}_lora_{part}")
+        self.mode = self.lora_rank = self.lora_alpha = None
+
+    def quantize(self, mode: str) -> None:
+        """Store W in 8 or 4 bits."""
+        stored, scale = quantize(self.variable, mode)
+        self.build_quantized(mode)
+        self.variable.assign(stored)
+        getattr(self.layer, f"{self.name}_scale").assign(scale)
+
+    def build_quantized(self, mode: str) -> None:
+        """Replace W_0 by variables for 8 or 4 bits, without their values."""
+        rows, columns = self.shape
+        self.layer._untrack_variable(self.variable)  # Keras's `del` collects garbage each time
+        stored_rows, num_groups = (rows, 1) if mode == "int8" else (-(-rows // 2), -(-rows // GROUP))
+        options = {"trainable": False, "autocast": False}
+        self._add(f"_{self.name}", (stored_rows, columns), "ones", dtype="int8", **options)
+        self._add(f"{self.name}_scale", (num_groups, columns), "ones", dtype="float32", **options)
+        self.mode = mode
+
+    def _add(self, attribute, shape, initializer, **options):
+        name = attribute.lstrip("_")
+        setattr(
+            self.layer, attribute, self.layer.add_weight(shape=shape, initializer=initializer, name=name, **options)
+        )
 
 
-@functools.cache
-def _argument_names(kind, base):
-    names = {}
-    for parent in reversed(kind.__mro__[: kind.__mro__.index(base)]):
-        if "__init__" in vars(parent) and "get_config" not in vars(parent):
-            names |= inspect.signature(parent.__init__).parameters
-    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [name for name, one in names.items() if name != "self" and one.kind not in variadic]
+class MatrixAttribute:
+    """Give the value of a `Matrix` as an attribute of its layer, and make one of the variable that is set."""
+
+    def __set_name__(self, owner, name):
+        """Remember the attribute's name."""
+        self.name = name
+
+    def __set__(self, layer, variable):
+        """Make the matrix."""
+        if not layer.matrices:
+            layer.matrices = {}
+        layer.matrices[self.name] = Matrix(layer, self.name, variable)
+
+    def __get__(self, layer, owner=None):
+        """Return the value."""
+        if layer is None:
+            return self
+        if self.name not in layer.matrices:
+            raise AttributeError(f"{layer.name} has no {self.name} before it is built.")
+        return layer.matrices[self.name].value()
 
 
-def _serialized(name, value):
-    if isinstance(value, PLAIN):
-        return value
-    if name.endswith("activation"):  # a name for those of Keras, where other functions give a dict
-        return keras.activations.serialize(value)
-    return keras.saving.serialize_keras_object(value)
+def quantize(matrix, mode: str) -> tuple[np.ndarray, np.ndarray]:
+    """Round a matrix `[D, W]` to 8 or 4 bits.
 
-
-class Initializer(keras.initializers.Initializer):
-    """Base class of initializers, which keep their arguments as attributes."""
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {**super().get_config(), **constructor_arguments(self, Initializer)}
-
-
-# Compute what a layer returns for symbolic inputs, without a trace of its call where shape and dtype are known.
-
-
-MASKS = ("mask", "inputs_mask")
-
-
-def output_spec(layer, inputs, *args, **kwargs):
-    """Return the shapes and dtypes of `layer(inputs, *args, **kwargs)`, for a layer of one output in its compute dtype.
-
-    Known without a trace is the output for a sequence of at least one position, alone or with a boolean mask `[B, T]`,
-    of a layer with `compute_output_shape`.
+    In 8 bits Q is `[D, W]` and s `[1, W]`, in 4 bits `[ceil(D / 2), W]` and `[ceil(D / GROUP), W]`.
     """
-    tensor_checks.dense("inputs", inputs)
-    given = {name for name, value in kwargs.items() if value is not None and value is not False}
-    masks = [kwargs[name] for name in given.intersection(MASKS)]
-    fits = all(mask.dtype == "bool" and tuple(mask.shape) == tuple(inputs.shape[:2]) for mask in masks)
-    if not args and given <= {*MASKS, "training"} and fits and 0 not in inputs.shape[1:2]:
-        with contextlib.suppress(NotImplementedError):  # a user's layer needs no compute_output_shape
-            shape = layer.compute_output_shape(inputs.shape)
-            if not any(isinstance(size, tuple) for size in shape):  # one tensor
-                return keras.KerasTensor(shape, dtype=layer.compute_dtype)
-    return keras.Operation.compute_output_spec(layer, inputs, *args, **kwargs)
+    matrix = ops.convert_to_numpy(ops.cast(matrix, "float32"))
+    limit, group = (127, len(matrix)) if mode == "int8" else (7, GROUP)
+    starts = np.arange(0, len(matrix), group)
+    largest = np.maximum.reduceat(np.abs(matrix), starts, axis=0)
+    scale = limit / np.where(largest > 0, largest, 1)
+    rounded = np.round(matrix * np.repeat(scale, group, axis=0)[: len(matrix)]).astype("int8")
+    if mode == "int4":
+        rounded = ops.convert_to_numpy(keras.quantizers.pack_int4(rounded, axis=0)[0])
+    return rounded, scale.astype("float32")
 
 
-# Freeze the layers inside of a frozen layer.
-#
-# Keras does so when `layer.trainable` is set, but not where a layer is created, cloned or loaded with
-# `trainable=False`.
+def dequantize(stored, scale, num_rows: int, mode: str):
+    """Return the matrix `[D, W]`, float32, of Q and s as `quantize` returns them; D is `num_rows`."""
+    if mode == "int4":
+        stored = keras.quantizers.unpack_int4(ops.convert_to_tensor(stored), num_rows, axis=0)
+    if scale.shape[0] > 1:
+        scale = ops.repeat(scale, GROUP, axis=0)[:num_rows]
+    return ops.cast(stored, "float32") / ops.cast(scale, "float32")
+
+
+# Describe an object by its constructor's arguments, each of which it keeps as an attribute of the same name.
 
 
 def freeze_inner_layers(layer) -> None:
-    """Freeze the layers inside of a layer that is not trainable; to be called at the end of its `build`."""
+    """Freeze the layers inside of a layer that is not trainable; to be called at the end of its `build`.
+
+    Keras does so when `layer.trainable` is set, but not where a layer is created, cloned or loaded with it.
+    """
     if not layer.trainable:
         layer.trainable = True  # on TensorFlow, an attribute that is set to what it is is not set
         layer.trainable = False
 
 
-# Refuse `Model.export(format="onnx")`, which leaves invalid files or wrong numbers for models of these layers.
-#
-# On TensorFlow tf2onnx writes what XLA compiles as an unknown operation, without an error; on torch one length is
-# traced,
-# and other lengths get wrong numbers. A layer cannot ask for what it is traced: it looks for `keras.Model.export`
-# among
-# its callers.
+# `Model.export(format="onnx")` leaves invalid files or wrong numbers for models of these layers: on TensorFlow tf2onnx
+# writes what XLA compiles as an unknown operation, on torch one length is traced and others get wrong numbers. A layer
+# cannot ask for what it is traced: it looks for `keras.Model.export` among its callers.
 
 
 def refuse_onnx_export(layer) -> None:
@@ -135,9 +197,6 @@ class NoOnnxExport:
         if format == "onnx":
             raise ValueError(message(self.name))
         super().export(filepath, format, *args, **kwargs)
-
-
-# Base class of all layers: it checks what a call gets, names its arguments in a config, and saves its matrices.
 
 
 SPELLINGS = {  # of arguments in Keras, KerasHub, PyTorch, transformers and tutorials, and here

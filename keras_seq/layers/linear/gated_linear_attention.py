@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.document_borders import MAX_FACTOR, finite_inputs, with_nan
+from keras_seq.layers.base.state import MAX_FACTOR, finite_inputs, with_nan
 from keras_seq.layers.linear.mixer import TokenMixer
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.matrix_recurrence import matrix_recurrence

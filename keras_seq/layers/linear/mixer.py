@@ -4,10 +4,9 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.document_borders import join_finite, split_finite
 from keras_seq.layers.base.heads import merge_heads, normalize_heads, split_heads
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
-from keras_seq.layers.base.state import ExplicitState
+from keras_seq.layers.base.state import ExplicitState, join_finite, split_finite
 from keras_seq.layers.dense import inner_dense
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.attention import segment_numbers

@@ -11,7 +11,8 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.layer import Layer, freeze_inner_layers, output_spec
+from keras_seq.layers.base.configuration import output_spec
+from keras_seq.layers.base.layer import Layer, freeze_inner_layers
 from keras_seq.layers.recurrent.stateful import Stateful
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.tensor_checks import where_valid

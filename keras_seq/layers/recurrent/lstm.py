@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.initializers import UnitForgetBias
+from keras_seq.layers.base.configuration import Initializer
 from keras_seq.layers.recurrent.rnn import RecurrentBase
 from keras_seq.ops.lstm import TANH_AND_SIGMOID, lstm
 from keras_seq.ops.recurrence import recurrence, stored_for_fused_rnn
@@ -19,6 +19,20 @@ from keras_seq.ops.recurrence import recurrence, stored_for_fused_rnn
 
 def _as_stored(initializer, shape, dtype=None):
     return stored_for_fused_rnn(initializer(shape, dtype=dtype))
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class UnitForgetBias(Initializer):
+    """Initialize the bias of the forget gate with ones, which keeps the cell state (Jozefowicz et al., 2015)."""
+
+    def __init__(self, bias_initializer="zeros"):
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+
+    def __call__(self, shape, dtype=None):
+        """Return biases `[4 units]` in the order input, forget, candidate, output."""
+        units = shape[0] // 4
+        prefix, suffix = (self.bias_initializer((size,), dtype) for size in (units, 2 * units))
+        return ops.concatenate([prefix, ops.ones(units, dtype), suffix])
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

@@ -15,7 +15,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.matrix import MatrixAttribute
+from keras_seq.layers.base.layer import MatrixAttribute
 from keras_seq.layers.recurrent.rnn import RNNInterface
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.linear_recurrence import LOG_ZERO, log_linear_recurrence

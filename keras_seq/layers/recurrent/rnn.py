@@ -6,10 +6,8 @@ import keras
 from keras import ops, tree
 
 from keras_seq import checks
-from keras_seq.layers.base.document_borders import finite_inputs, with_nan
-from keras_seq.layers.base.layer import Layer
-from keras_seq.layers.base.matrix import MatrixAttribute
-from keras_seq.layers.base.state import prepare_inputs, shapes
+from keras_seq.layers.base.layer import Layer, MatrixAttribute
+from keras_seq.layers.base.state import finite_inputs, prepare_inputs, shapes, with_nan
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.recurrence import fused_rnn
 from keras_seq.ops.tensor_checks import where_valid

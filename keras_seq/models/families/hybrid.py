@@ -14,7 +14,7 @@ import keras
 import ml_dtypes
 
 from keras_seq import checks, layers
-from keras_seq.layers.feed_forward import gelu_tanh
+from keras_seq.layers.dense import gelu_tanh
 from keras_seq.models.config import LanguageModelConfig
 from keras_seq.models.families.linear import MixerModelConfig
 from keras_seq.models.registry import register
