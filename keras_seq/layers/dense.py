@@ -49,12 +49,11 @@ def cloned(initializer):
 
 
 def inner_dense(layer, name: str, width: int, units: int, use_bias: bool, initializer, **options) -> Dense:
-    """Return a built matrix `[width, units]` inside of a layer, whose weights know the class of that layer."""
+    """Return a built matrix `[width, units]` inside of a layer, which knows the class of that layer."""
     options |= {"use_bias": use_bias, "kernel_initializer": cloned(initializer)}
     dense = Dense(units, dtype=layer.dtype_policy, name=name, **options)
     dense.build((None, width))
-    for weight in dense.weights:
-        weight.layer_class = type(layer)
+    dense.matrices["kernel"].variable.layer_class = type(layer)
     return dense
 
 

@@ -7,6 +7,7 @@ from keras_seq import layers
 from keras_seq.layers.dense import BlockDiagonalDense
 from keras_seq.training.muon_blocks import muon_blocks
 
+pytestmark = pytest.mark.any_backend
 WIDTH = 24
 EXPECTED = {
     "SimpleRNN": (lambda: layers.SimpleRNN(5), {}),

@@ -37,7 +37,8 @@ class Matrix:
         self.layer, self.name, self.shape = layer, name, tuple(variable.shape)
         self.mode = None  # or "int8", "int4", "lora"
         self.lora_rank = self.lora_alpha = None
-        setattr(layer, f"_{name}", variable)
+        if vars(layer).get(f"_{name}") is not variable:  # as Keras's `Dense` has set it
+            setattr(layer, f"_{name}", variable)
 
     @property
     def variable(self):
@@ -111,7 +112,7 @@ class MatrixAttribute:
     def __set__(self, layer, variable):
         """Make the matrix."""
         if not layer.matrices:
-            layer.matrices = {}
+            vars(layer)["matrices"] = {}  # not by an assignment, which Keras would track
         layer.matrices[self.name] = Matrix(layer, self.name, variable)
 
     def __get__(self, layer, owner=None):
