@@ -102,7 +102,8 @@ def foreign_shard(path: str | os.PathLike[str]) -> Shard:
         with path.open("rb") as file:
             header = np.frombuffer(file.read(HEADER_BYTES if size >= HEADER_BYTES else 0), "<i4")
     except OSError as error:
-        raise TokenFilesError(f"{path} cannot be read ({error.strerror}): name a .bin file.") from None
+        remedy = "name a .bin file of ids, or a folder with some"
+        raise TokenFilesError(f"{path} cannot be read ({error.strerror}): {remedy}.") from None
     magic, version = (*header[:2].tolist(), None, None)[:2]
     # No text has ids like a header's: a few numbers, and zeros.
     is_header = header[:MAX_HEADER_FIELDS].any() and not header[MAX_HEADER_FIELDS:].any()

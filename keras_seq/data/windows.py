@@ -152,7 +152,9 @@ class StatefulWindows(Windows):
     predictions at the end of each stream and fewer than B at the end of the text.
 
     Args:
-        ids, batch_size, sequence_length: As for `Windows`; B is the number of streams, too.
+        ids: The text, as for `Windows`.
+        batch_size: B, the rows of a batch and the number of streams.
+        sequence_length: T, the positions of a row.
         reset_prob: Probability that a row's state is reset before a step, so that the model is also trained to start
             from the zero state. The draws depend on (seed, step) only.
         seed: Integer of at least 0.
@@ -211,7 +213,9 @@ class RandomWindows(Windows):
     """Windows that start anywhere in the text, with uniform probability.
 
     Args:
-        ids, batch_size, sequence_length: As for `Windows`.
+        ids: The text, as for `Windows`.
+        batch_size: B, the rows of a batch.
+        sequence_length: T, the positions of a row.
         seed: Integer of at least 0; the starts depend on (seed, step) only.
 
     >>> windows = RandomWindows(list(range(100)), batch_size=2, sequence_length=3, seed=1)
