@@ -101,9 +101,9 @@ class Evaluator:
     """Score one model; it is compiled once for all evaluations.
 
     Args:
-        model: A `LanguageModel`; or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, which carries no
-            state: for the streaming loss, windows of its length, or of 1,024 if it takes any length, slide over the
-            text.
+        model: A `LanguageModel`; or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`. Such a model
+            carries no state: for the streaming loss, windows of its length, or of 1,024 if it takes any length, slide
+            over the text.
         batch_size: Independent windows scored at a time.
 
     Raises:

@@ -115,7 +115,7 @@ class TokenCrossEntropy(keras.losses.Loss):
         **kwargs: Further arguments of `keras.losses.Loss`.
 
     Raises:
-        ValueError: If an argument is out of its range, or the reduction is another one, which would count padding.
+        ValueError: If an argument is out of its range, or the reduction is another one: that would count padding.
 
     >>> loss = TokenCrossEntropy(ignore_class=0)
     >>> round(float(loss([[3, 1, 0]], ops.zeros((1, 3, 8)))), 3)  # log 8
@@ -176,7 +176,8 @@ class TokenCrossEntropy(keras.losses.Loss):
 def keras_mask(x):
     """Return the mask that Keras keeps for the output of a layer, such as `[B, T]` for logits `[B, T, V]`, or None.
 
-    Where Keras keeps it depends on what is compiled; it hands it to every layer that takes a mask, so a layer reads it.
+    Where Keras keeps it depends on the backend and on what is compiled, but it hands it to every layer that takes a
+    mask: so a layer reads it.
     """
     return _mask_reader()(x)
 

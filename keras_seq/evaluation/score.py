@@ -76,7 +76,7 @@ class TextScore:
         return self.tokens[index] or (self.names[index] if self.names else "")
 
     def _repr_html_(self) -> str:
-        """Return the text for a notebook: the darker a token, the higher its loss, which it shows under the pointer."""
+        """Return the text for a notebook: the darker a token, the higher its loss, shown under the pointer."""
         most = max(np.nanmax(self.token_losses, initial=0), 1e-9)
         spans = []
         for index, loss in enumerate(self.token_losses[:MAX_TOKENS].tolist()):
@@ -103,8 +103,8 @@ def score_text(model: keras.Model, tokenizer, text: str) -> TextScore:
     """Score a text of at least two tokens.
 
     Args:
-        model: A `LanguageModel`; or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, which reads the
-            text in windows of its length, or of 1,024 tokens, that move by half.
+        model: A `LanguageModel`; or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`. Such a model
+            reads the text in windows of its length, or of 1,024 tokens, that move by half.
         tokenizer: The tokenizer that the model was trained with.
         text: Any text; unknown characters are handled as the tokenizer is configured.
 

@@ -107,7 +107,7 @@ def patched_logits(
 
 
 def logits_given(model: keras.Model, ids, outputs: Mapping[str, np.ndarray], mask=None) -> np.ndarray:
-    """Return the logits of a text while layers put out what is given."""
+    """Return the logits of a text while some layers put out given arrays."""
     mask, shape = np.array(True if mask is None else mask), np.shape(ids)
     fits = mask.ndim <= len(shape) and all(
         n in (1, size) for n, size in zip(mask.shape[::-1], shape[::-1], strict=False)

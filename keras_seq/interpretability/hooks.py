@@ -74,7 +74,7 @@ def _replaced(layers, method, replacement):
 
 
 def ensure_built(model: keras.Model, x) -> None:
-    """Call a model that is not built: its first call also traces its layers, which would record symbolic calls."""
+    """Call a model that is not built yet: a first call also traces its layers, and symbolic calls would be recorded."""
     if not model.built:
         model(x, training=False)
 

@@ -223,8 +223,8 @@ def logit_lens(model: keras.Model, ids, layers: Sequence[str] | None = None) -> 
             output of each. None for the embedding and the blocks before the last normalization.
 
     Returns:
-        Arrays `[B, T, V]` by name, in the order of the computation. Layers of another width than the last one, which
-        the head cannot read, are left out if `layers` is None.
+        Arrays `[B, T, V]` by name, in the order of the computation. If `layers` is None, layers of another width than
+        the last one are left out, as the head cannot read them.
 
     Raises:
         ValueError: There is no layer, one does not exist or has another width than the last one, or the model is no
@@ -245,7 +245,7 @@ def repeated_sequences(model, length: int | None = None, count: int = 16, seed: 
     """Draw random sequences and repeat each.
 
     Args:
-        model: A `LanguageModel`, for its vocabulary, context length and document token, which is not drawn.
+        model: A `LanguageModel`, for its vocabulary and context length; its document token is not drawn.
         length: n; unless given 24, or half of the context length if that is less.
         count: B.
         seed: Seed of the draws.
@@ -283,8 +283,8 @@ def induction_score(model: keras.Model, ids) -> float:
         ids: Integers `[B, 2 n]`, whose second half repeats the first.
 
     Returns:
-        1 - loss(second half) / loss(first half); below 0 if the repetition misleads. The first id of each half, which
-        nothing can predict, does not count.
+        1 - loss(second half) / loss(first half); below 0 if the repetition misleads. The first id of each half does not
+        count, as nothing can predict it.
 
     Raises:
         ValueError: The second half of `ids` is not the first.

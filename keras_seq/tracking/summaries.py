@@ -29,7 +29,7 @@ class Summaries:
         images: uint8 `[height, width, 3]`, or `[N, height, width, 3]` for several under one name.
         histograms: Values to count, of any shape.
         curves: Numbers for the trackers alone, under names with a group: each is a chart of TensorBoard's Custom
-            Scalars page, and together they replace the group's scalars there, as averages replace what is noisy.
+            Scalars page, and together they replace the group's scalars there, as averages replace noisy numbers.
         descriptions: What a name or a group stands for, with its unit; the title of a curve's chart.
     """
 
