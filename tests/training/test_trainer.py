@@ -95,7 +95,6 @@ def line(tmp_path):
             train,
             validate,
             {"seed": seed},
-            name,
             callbacks=callbacks,
             final_validate_fn=final,
         )
