@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.common.reports import tensorboard_command
-from experiments.inspect_model.page import inspect_page
+from experiments.inspect_model.report import inspect_page
 from experiments.score_text.__main__ import score_page
 from keras_seq.evaluation import TextScore
 from keras_seq.interpretability.traces import ModelTrace

@@ -4,7 +4,7 @@
     python -m experiments.benchmark --cases 1 3 --repeats 9        # some of them, by their numbers
     python -m experiments.benchmark --backend jax                  # or torch: the same on another Keras backend
     python -m experiments.benchmark --kinds as_run                 # experiments.compare, against PyTorch doing the same
-    python -m experiments.benchmark --kinds time_to_loss --against DIR --repeats 3      # in turns with another checkout
+    python -m experiments.benchmark --against DIR                  # in turns with another checkout of keras_seq
     python -m experiments.benchmark --kinds nanogpt --backend jax       # nanoGPT's character run on a GPU, beside it
     python -m experiments.benchmark --kinds generation pipeline
     python -m experiments.benchmark --kinds sizes                  # how time and memory grow with T, B, D, V and layers
@@ -19,7 +19,7 @@ PyTorch is measured where it is installed. Where TensorFlow is not installed, se
 
 Expected: most training steps reach their targets, which the report lists beside the speedups. Generation of one text:
 the Transformer 50 times as fast as without a cache and 30 times as fast as nanoGPT, the LSTM 400 times as fast as
-without a cache. Input pipelines: tens of millions of characters per second, far fewer by the Python generator of 2017.
+without a cache. Input pipelines: tens of millions of characters per second.
 """
 
 import dataclasses
@@ -29,10 +29,8 @@ import sys
 from collections.abc import Sequence
 
 from experiments.benchmark import report
-from experiments.benchmark.case import Case
-from experiments.benchmark.settings import BenchmarkConfig
-from experiments.benchmark.time_to_loss import measure_times
-from experiments.benchmark.turns import describe_device, speedup, take_turns
+from experiments.benchmark.cases import Case
+from experiments.benchmark.turns import BenchmarkConfig, describe_device, speedup, take_turns
 from experiments.common.command import exit_with_message
 from experiments.common.options import command_line
 from experiments.common.runs import timestamped_folder
@@ -41,11 +39,8 @@ from experiments.common.runs import timestamped_folder
 def measure_case(config: BenchmarkConfig, case: Case, device: dict) -> dict:
     """Measure one case and return its entry in result.json."""
     available = {"torch": importlib.util.find_spec("torch") is not None, "before": config.against is not None}
-    implementations = [name for name in case.implementations if available.get(name.partition("_")[0], True)]
-    if case.kind == "time_to_loss":
-        measurements, errors = measure_times(config, case, implementations)
-    else:
-        measurements, errors = take_turns(config, case, implementations, device["platform"])
+    implementations = [name for name in case.implementations if available.get(name, True)]
+    measurements, errors = take_turns(config, case, implementations, device["platform"])
     measurement = measurements.get("keras_seq", {})
     speed, flops_per_token = measurement.get("tokens_per_second"), measurement.get("flops_per_token")
     peak = device["matmul_flops"][case.precision]

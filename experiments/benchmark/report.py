@@ -2,17 +2,14 @@
 
 import pathlib
 
-from experiments.benchmark import time_report
-from experiments.benchmark.case import IMPLEMENTATIONS, Case
-from experiments.benchmark.nanogpt import LOSS
-from experiments.benchmark.time_report import number
+from experiments.benchmark.cases import IMPLEMENTATIONS, Case
+from experiments.benchmark.text import LOSS
 from experiments.common.reports import Table
 from keras_seq.files import write_json, write_text
 
 TITLES = {
     "step": "Training steps",
-    "as_run": "Training as it is run (mark of the LSTM over PyTorch: 1.3)",
-    "time_to_loss": "Time to a validation loss on tiny Shakespeare",
+    "as_run": "Training on a text, as experiments.compare does it",
     "nanogpt": f"nanoGPT's character run (mark: {LOSS} nats)",
     "generation": "Generation",
     "pipeline": "Input pipelines",
@@ -20,12 +17,16 @@ TITLES = {
 }
 NOTES = (
     "Speeds are medians, in tokens per second. vs: tokens per second of keras_seq divided by those of the other "
-    "implementation, the median over the rounds; target: what it should reach. Muon per block: each gate of an LSTM by "
-    "itself, iterated in float32 where the device has no bfloat16; there PyTorch's LSTM runs without oneDNN. % of "
+    "implementation, the median over the rounds; target: what it should reach. % of "
     "matmul peak: FLOP/s of keras_seq relative to a plain matrix product on this device. val_loss: nats per character "
     "by nanoGPT's estimate, the lowest of all validations. MB: peak memory of the process, or on a GPU of its arrays. "
     "float32 products on a GPU may be TF32 in all implementations."
 )
+
+
+def number(value: float | None, factor: float = 1, digits: int = 2) -> str:
+    """Return a number as text, "-" for None."""
+    return "-" if value is None else f"{factor * value:,.{digits}f}"
 
 
 def write_report(folder: pathlib.Path, results: dict):
@@ -42,7 +43,7 @@ def report_text(results: dict) -> str:
     parts = [f"{device['device']} ({device['platform']}); matmul peak {peaks}. {versions}."]
     for kind, title in TITLES.items():
         if group := [result for result in results["cases"] if result["case"]["kind"] == kind]:
-            parts += [f"## {title}", *(time_report.tables(group) if kind == "time_to_loss" else [str(table(group))])]
+            parts += [f"## {title}", str(table(group))]
     errors = [line for result in results["cases"] for line in error_lines(result)]
     return "\n\n".join([*parts, NOTES, *errors])
 

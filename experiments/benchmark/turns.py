@@ -3,29 +3,94 @@
 import contextlib
 import dataclasses
 import json
+import os
+import pathlib
 import statistics
 import subprocess
 import sys
 import time
+from typing import Annotated, Literal
 
-from experiments.benchmark.as_run import PausedTraining
-from experiments.benchmark.case import Case
-from experiments.benchmark.compare_process import WorkerError
-from experiments.benchmark.settings import ROOT, BenchmarkConfig
+import tyro
+
+from experiments.benchmark.cases import CASES, SMOKE_CASES, Case, Kind
+from experiments.common.options import check_options
 
 MATRIX_SIZES = {"cpu": 2048, "gpu": 8192}  # rows and columns of the matrices whose product gives the matmul peak
 SMOKE_MATRIX_SIZES = {"cpu": 64, "gpu": 64}
+MEMORY_FRACTION = "0.3"  # of a GPU, for each of two JAX workers; PyTorch's worker uses the rest
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkConfig:
+    """Measure how fast keras_seq is."""
+
+    backend: Literal["tensorflow", "jax", "torch"] = "tensorflow"
+    """Keras's backend, for keras_seq and keras.layers. PyTorch without Keras is measured too where it is installed."""
+    cpu: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Leave a GPU alone."""
+    kinds: tuple[Kind, ...] = ("step",)
+    """What to measure. step: training steps on one batch. as_run: those of experiments.compare, on a text. nanogpt:
+    nanoGPT's character run, whole, in bfloat16. generation: sampling texts. pipeline: drawing batches. sizes: how time
+    and memory of a step grow with each size."""
+    against: str | None = None
+    """A checkout of another version of keras_seq (git worktree add DIR COMMIT) to measure in turns with this one."""
+    cases: tuple[int, ...] = ()
+    """Numbers of the cases to measure, from 1, in the order of kinds. By default all."""
+    repeats: int = 5
+    """Number of timed runs of each case and implementation."""
+    seconds: float = 2.0
+    """Approximate duration of a timed run, in seconds; at least one step."""
+    minutes: float = 10.0
+    """Minutes after which nanogpt stops at its next validation, though it has steps left."""
+    log_dir: str = "logs"
+    """Folder of the report: LOG_DIR/benchmark/UTC-TIME/."""
+    smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Use one tiny case of each kind, to check that everything works."""
+
+    def __post_init__(self):
+        check_options(self, repeats=1, seconds=0, minutes=0)
+        if not self.kinds:
+            raise ValueError(f"--kinds: expected one or more of {', '.join(CASES)}.")
+        if self.against is not None and not (pathlib.Path(self.against) / "experiments/benchmark").is_dir():
+            raise ValueError(f"--against {self.against}: expected a checkout of keras_seq.")
+        num_cases = sum(len(CASES[kind]) for kind in self.kinds)
+        for number in self.cases:
+            if not 1 <= number <= num_cases:
+                raise ValueError(f"--cases {number}: expected numbers from 1 to {num_cases}.")
+
+    @property
+    def selected_cases(self) -> list[Case]:
+        """Cases to measure."""
+        cases = [*SMOKE_CASES] if self.smoke else [case for kind in self.kinds for case in CASES[kind]]
+        return [cases[number - 1] for number in self.cases] or cases
+
+
+class WorkerError(Exception):
+    """A process ended early; the message is the last line that it printed."""
 
 
 class Worker:
     """Process of `experiments.benchmark.worker`; it imports what it needs while others start."""
 
     def __init__(self, config: BenchmarkConfig, request: dict):
-        is_torch = request.get("implementation", "").startswith("torch")
+        implementation = request.get("implementation", "")
+        checkout = ROOT
+        if implementation == "before":
+            checkout, request = pathlib.Path(config.against).resolve(), {**request, "implementation": "keras_seq"}
+        environment = {
+            **os.environ,
+            "KERAS_BACKEND": "torch" if implementation == "torch" else config.backend,
+            "PYTHONPATH": str(checkout),
+            "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+            "XLA_PYTHON_CLIENT_MEM_FRACTION": MEMORY_FRACTION,
+            **({"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"} if config.cpu else {}),
+        }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "experiments.benchmark.worker", json.dumps(request)],
-            cwd=ROOT,
-            env=config.environment("torch" if is_torch else config.backend),
+            cwd=checkout,
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -69,10 +134,7 @@ def take_turns(config: BenchmarkConfig, case: Case, implementations, platform: s
     with contextlib.ExitStack() as exit_stack:
         workers = {}
         for name in implementations:
-            if case.kind == "as_run" and not name.startswith("torch"):
-                workers[name] = PausedTraining(config, case, name)
-            else:
-                workers[name] = Worker(config, {"implementation": name, **request})
+            workers[name] = Worker(config, {"implementation": name, **request})
             exit_stack.callback(workers[name].close)
         rounds = case.steps // case.steps_per_validation - 1 if case.steps else config.repeats
         end_time = time.monotonic() + 60 * config.minutes

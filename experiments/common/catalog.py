@@ -1,6 +1,6 @@
 """List all experiments and tools: files, and folders with a `__main__.py`, whose docstring is read without an import.
 
-The first line is the question, or says what the tool does; a line "Time: 7 minutes on 2 cores." says how long it takes;
+Its first line is the question, or says what the tool does; a line "Time: 7 minutes on 2 cores." says how long it takes;
 that of a tool has a line that begins with "RUN is the folder of a finished run" or, for data, "INPUT is".
 """
 

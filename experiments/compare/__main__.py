@@ -25,6 +25,8 @@ whole text. Expected on tiny Shakespeare: val_loss@64 1.532 (LSTM) and 1.575 (Tr
 import dataclasses
 import pathlib
 
+import numpy as np
+
 from experiments.common.command import experiment_main
 from experiments.common.reports import Report
 from experiments.common.runs import run_all, run_config
@@ -39,16 +41,40 @@ from experiments.common.texts import (
     spread_note,
 )
 from experiments.compare import budgets as compare_budgets
-from experiments.compare import sweep as compare_sweep
-from experiments.compare.diagnostics import diagnostics
 from experiments.compare.findings import ComparisonResults
 from experiments.compare.report import compare_report
 from experiments.compare.settings import SMOKE, CompareConfig
-from keras_seq import training
+from keras_seq import callbacks, training
 from keras_seq.baselines import compute_baselines
-from keras_seq.callbacks import EmbeddingProjector, Profiler
 from keras_seq.data import StatefulWindows
 from keras_seq.data.pipeline import StepBatches
+from keras_seq.evaluation.validation_sample import sample_windows
+from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.tokenizers.document_token import encode_documents
+
+NUM_WINDOWS = 16  # windows for attention maps and gate saturation
+
+
+def diagnostics(
+    tokenizer: CharacterTokenizer, validation_text: str, sequence_length: int, train: training.TrainConfig
+) -> list:
+    """Return loss by position, attention maps and gate saturation; what a model lacks, it shows nothing of.
+
+    The loss by position is that of the windows that a validation scores, all of them spread over the text.
+    """
+    ids = encode_documents(tokenizer, validation_text)
+    total = (len(ids) - 1) // sequence_length
+    scored = training.validation_sample(ids, sequence_length, train, len(validation_text))
+    sample = sample_windows(ids, sequence_length, NUM_WINDOWS)
+    starts = np.arange(total) * sequence_length if sample is None else sample.window_starts
+    windows = ids[starts[:, None] + np.arange(sequence_length)]
+    names = {n: tokenizer.decode([n]) for n in set(windows[0].tolist())}
+    tokens = [names[n] for n in windows[0].tolist()]
+    return [
+        callbacks.LossByPosition(ids, sequence_length, None if scored is None else scored.tokens // sequence_length),
+        callbacks.AttentionMaps(windows, tokens),
+        callbacks.GateSaturation(windows),
+    ]
 
 
 def make_windows(config: CompareConfig, kind: str, ids, seed: int) -> StepBatches:
@@ -83,7 +109,7 @@ def train_one(
     kind = config.windows_for(model)
     budget_info = {"match": config.match, "steps": budget.steps, "train_flops_per_token": budget.flops_per_token}
     extra = {"windows": kind, "seed": seed, "budget": budget_info}
-    embeddings = EmbeddingProjector(tokenizer, run)
+    embeddings = callbacks.EmbeddingProjector(tokenizer, run)
     result = training.train_language_model(
         run,
         model,
@@ -94,7 +120,7 @@ def train_one(
         train,
         run_config(config, budget.name, budget.model_config, train, model, data.corpus, **extra),
         diagnostics=diagnostics(tokenizer, scored_text, config.sequence_length, train),
-        callbacks=[embeddings, *([Profiler(run)] if config.profile else [])],
+        callbacks=[embeddings, *([callbacks.Profiler(run)] if config.profile else [])],
     )
     embeddings.write(model)  # a run stopped in its last validation has not reached the end of the epoch
     return result
@@ -119,7 +145,7 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
 
     budgets = compare_budgets.plan(config, folder, data.tokenizer.vocabulary_size, plan_windows)
     data.introduce(config.train, min_length, f"batches of {config.batch_size} x {config.sequence_length}")
-    print(compare_budgets.table(config, budgets).without("width"))
+    print(compare_budgets.budget_table(config, budgets).without("width"))
     print(*filter(None, [compare_sizes([budget.parameters for budget in budgets.values()])]))
 
     def run(name, budget, train, seed=0, ids=data.train, scored=data.validation_text):
@@ -128,11 +154,13 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
 
     sweep_runs = []
     if config.sweep is not None:
-        sweep_runs = compare_sweep.sweep(
+        sweep_runs = compare_budgets.sweep(
             config, budgets, lambda *of: run(*of, ids=sweep_ids, scored=sweep_scored), run_all
         )
-        budgets = {name: compare_sweep.with_best_lr(budget, sweep_runs) for name, budget in budgets.items()}
-        print("\n".join(["", str(compare_sweep.table(sweep_runs)), *compare_sweep.warnings(sweep_runs)]))
+        budgets = {name: compare_budgets.with_best_lr(budget, sweep_runs) for name, budget in budgets.items()}
+        print(
+            "\n".join(["", str(compare_budgets.sweep_table(sweep_runs)), *compare_budgets.sweep_warnings(sweep_runs)])
+        )
     planned = [(seed, budget) for seed in range(config.num_seeds) for budget in budgets.values()]
     results = run_all(
         [

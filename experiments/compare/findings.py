@@ -10,9 +10,8 @@ import statistics
 
 import numpy as np
 
-from experiments.compare.budgets import Budget
+from experiments.compare.budgets import Budget, SweepRun
 from experiments.compare.settings import CompareConfig
-from experiments.compare.sweep import SweepRun
 from keras_seq.baselines import Baseline
 from keras_seq.data import Corpus
 from keras_seq.evaluation.difference import Difference, paired_difference

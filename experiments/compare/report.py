@@ -1,15 +1,25 @@
-"""Report of a comparison, with compare.html and loss_curves.png."""
+"""Report of a comparison: tables, loss_curves.png, and compare.html, the whole comparison on one self-contained page.
+
+The plot has on the left the losses over tokens, a color for each model; on the right the final losses. In the page,
+page.js draws the curves from its JSON; tables, samples and options need no JavaScript.
+"""
 
 import dataclasses
+import json
+import math
+import re
+from collections.abc import Sequence
 
-from experiments.common.reports import Report, Table, without_texts
-from experiments.compare import budgets as compare_budgets
-from experiments.compare import sweep as compare_sweep
-from experiments.compare.findings import ComparisonResults
-from experiments.compare.page import comparison_html
-from experiments.compare.plots import plot
-from experiments.compare.tables import COLUMNS, baselines_table, column_notes, differences_table, results_table
+from matplotlib.axes import Axes
+
+from experiments.common import plots
+from experiments.common.pages import render
+from experiments.common.reports import Report, Table, perplexity, plus_minus, tera, without_texts
+from experiments.common.texts import compare_sizes
+from experiments.compare.budgets import budget_table, sweep_table, sweep_warnings
+from experiments.compare.findings import CURVES, ComparisonResults
 from keras_seq.files import write_text
+from keras_seq.training.run_config import read_config
 
 TERMINAL = ("model", "train loss", "val_loss", "val_loss_streaming")
 DIFFERENCE_NOTE = (
@@ -50,8 +60,230 @@ def details(results: ComparisonResults) -> list[str | Table]:
         scope = "; with one seed, over the text only." if results.num_seeds == 1 else "."
         parts += [differences_table(results), DIFFERENCE_NOTE + scope]
     parts += [baselines_table(results), *([results.note] if results.note else [])]
-    parts += [f"Matched by {results.config.match}:", compare_budgets.table(results.config, results.budgets)]
+    parts += [f"Matched by {results.config.match}:", budget_table(results.config, results.budgets)]
     if results.sweep_runs:
-        warnings = [f"Warning: {message}" for message in compare_sweep.warnings(results.sweep_runs)]
-        parts += [SWEEP_TITLE, compare_sweep.table(results.sweep_runs), *warnings]
+        warnings = [f"Warning: {message}" for message in sweep_warnings(results.sweep_runs)]
+        parts += [SWEEP_TITLE, sweep_table(results.sweep_runs), *warnings]
     return parts
+
+
+COLUMNS = {
+    "model": lambda row: row["model"],
+    "seed": lambda row: str(row["seed"]),
+    "parameters": lambda row: f"{row['parameters']:,}",
+    "train tokens": lambda row: f"{row['train_tokens']:,}",
+    "train TFLOP": lambda row: tera(row["train_flops"]),
+    "train seconds": lambda row: f"{row['train_seconds']:.0f}",
+    "tokens/s": lambda row: f"{row['tokens_per_second']:,.0f}",
+    "train loss": lambda row: f"{row['train_loss_per_character']:.3f}",
+    "val_loss": lambda row: f"{row['val_loss_per_character']:.3f}",
+    "val bits/char": lambda row: f"{row['val_bits_per_character']:.3f}",
+    "val_loss_streaming": lambda row: f"{row['val_loss_per_character_streaming']:.3f}",
+    "val bits/char streaming": lambda row: f"{row['val_bits_per_character_streaming']:.3f}",
+    "perplexity": lambda row: f"{row['val_perplexity']:.2f}",
+    "perplexity/word": lambda row: perplexity(row["val_word_perplexity"]),
+}
+MEANS = {  # label: key of the rows and decimals
+    "train loss": ("train_loss_per_character", 3),
+    "val_loss": ("val_loss_per_character", 3),
+    "val_loss_streaming": ("val_loss_per_character_streaming", 3),
+    "train seconds": ("train_seconds", 0),
+}
+
+
+def results_table(results: ComparisonResults) -> Table:
+    """Return the main results of each model: means and standard deviations over its seeds."""
+    rows = []
+    for model in results.models:
+        seeds = results.for_model(model)
+        means = [plus_minus([row[key] for row in seeds], digits) for key, digits in MEANS.values()]
+        rows.append([model, f"{seeds[0]['parameters']:,}", *means])
+    return Table(["model", "parameters", *MEANS], rows)
+
+
+def all_results_table(results: ComparisonResults) -> Table:
+    """Return every result of every run, a column for each run."""
+    table = Table.of(results.rows, COLUMNS)
+    header, *rows = zip(table.header, *table.rows, strict=True)
+    return Table(header, rows)
+
+
+def differences_table(results: ComparisonResults) -> Table:
+    """Return a table of the differences of each later model to the first one."""
+    columns = {
+        "model": lambda item: item[0],
+        f"difference to {results.models[0]}": lambda item: f"{item[1].mean:+.4f}",
+        "95 % interval": lambda item: f"{item[1].low:+.4f} to {item[1].high:+.4f}",
+        "more than chance": lambda item: "yes" if item[1].significant else "no",
+    }
+    return Table.of([*results.differences.items()], columns)
+
+
+def baselines_table(results: ComparisonResults) -> Table:
+    """Return a table of the losses of the baselines, in nats and bits per character of the validation text."""
+    columns = {
+        "baseline": lambda b: b.name,
+        "loss": lambda b: f"{b.loss_per_character:.3f}",
+        "bits": lambda b: f"{b.loss_per_character / math.log(2):.3f}",
+    }
+    return Table.of(results.baselines, columns)
+
+
+def column_notes(rows: Sequence[dict]) -> str:
+    """Return the definitions and units of the columns, and a comparison of the models' sizes."""
+    lengths = ", ".join(str(length) for length in sorted({row["val_sequence_length"] for row in rows}))
+    return (
+        "Losses are in nats per character of the whole validation split. "
+        f"val_loss: disjoint windows of {lengths} characters, each from the zero state. "
+        "val_loss_streaming: the text from start to end; recurrent models carry their state, Transformers use a "
+        "sliding window that advances by half its length. "
+        "perplexity, perplexity/word: exp of val_loss per character, and per word (separated by whitespace). "
+        "train TFLOP: training operations, by formula. " + compare_sizes([row["parameters"] for row in rows])
+    )
+
+
+MAX_MODELS_IN_TITLE = 3
+DIGITS = {"tokens": 0, "seconds": 2}  # of the points of a curve; losses have 4
+
+
+def comparison_html(results: ComparisonResults) -> str:
+    """Return the page, whose first sentence is the verdict."""
+    models = results.models
+    names = f"{len(models)} models" if len(models) > MAX_MODELS_IN_TITLE else ", ".join(models)
+    return render(
+        "compare",
+        _data(results),
+        title=f"{names} on {results.corpus.name}",
+        verdict=results.verdict,
+        results=results,
+        finals=_finals(results),
+        date=re.sub(r"^(\d{4})(\d\d)(\d\d)-.*", r"\1-\2-\3", results.folder.name),
+        main=results_table(results),
+        differences=differences_table(results) if len(models) > 1 else None,
+        baselines=baselines_table(results),
+        sweep=sweep_table(results.sweep_runs) if results.sweep_runs else None,
+        warnings=sweep_warnings(results.sweep_runs),
+        all_results=all_results_table(results),
+        notes=column_notes(results.rows),
+        budgets=budget_table(results.config, results.budgets),
+        versions=read_config(results.run(results.rows[0]))["versions"],
+        options=json.dumps(dataclasses.asdict(results.config), indent=1, ensure_ascii=False),
+    )
+
+
+def _data(results):
+    """Return what page.js draws."""
+    models = [
+        {
+            "name": model,
+            "flopsPerToken": results.budgets[model].flops_per_token,
+            "curves": {name: _rounded(results.curve(model, name)) for name in CURVES},
+            "positions": [round(loss, 4) for loss in results.by_position(model)],
+        }
+        for model in results.models
+    ]
+    baselines = [{"name": name, "loss": round(loss, 4)} for name, loss in results.curve_baselines]
+    return {"models": models, "baselines": baselines, "num_seeds": results.num_seeds}
+
+
+def _finals(results):
+    """Return rows of the final losses: a name, the number of its color, and each loss with its place from 0 to 100."""
+    keys = ("val_loss_per_character", "val_loss_per_character_streaming")
+    rows = [(model, n % 10, [results.mean(model, key) for key in keys]) for n, model in enumerate(results.models)]
+    rows = sorted(rows, key=lambda row: row[2][0])
+    rows += [(b.name, None, [None, b.loss_per_character]) for b in results.best_baselines]
+    losses = [loss for *_, pair in rows for loss in pair if loss is not None]
+    low, width = min(losses), max(max(losses) - min(losses), 1e-9)
+    place = lambda loss: None if loss is None else (loss, 100 * (loss - low) / width)  # noqa: E731
+    return [(name, color, *map(place, pair)) for name, color, pair in rows]
+
+
+def _rounded(curve):
+    return {key: [round(value, DIGITS.get(key, 4)) for value in values] for key, values in curve.items()}
+
+
+STYLES = {
+    "train loss": {"alpha": 0.35, "linewidth": 1.2},
+    "val_loss": {"linewidth": 1.8, "marker": "o", "markersize": 3},
+    "val_loss_streaming": {"linewidth": 1.6, "linestyle": (0, (1.5, 1.2))},
+}
+FILLS = {"val_loss_per_character": "full", "val_loss_per_character_streaming": "none"}
+BASELINES = ("unigram", "2-gram", "3-gram", "4-gram", "6-gram", "xz", "bzip2")  # lines that are far enough apart
+LABEL_DISTANCE = 0.035  # fraction of the axes' height
+NOTE = {"fontsize": 7.5, "color": "0.45", "pad": 3}
+DASHED = {"color": "0.55", "linewidth": 0.7, "linestyle": (0, (4, 3)), "zorder": 0}
+
+
+def plot(results: ComparisonResults):
+    """Write loss_curves.png into the folder of the comparison."""
+    colors = plots.colors(results.models)
+    height = max(5.0, 1.8 + 0.4 * len(colors))
+    figure, (curves, ends) = plots.subplots(1, 2, figsize=(11, height), width_ratios=(5, 3))
+    seeds = f", {results.num_seeds} seeds each" if results.num_seeds > 1 else ""
+    figure.suptitle(f"{results.corpus.name}, {results.folder.name}{seeds}", fontsize=11)
+    plot_curves(curves, results, colors)
+    plot_final_losses(ends, results, colors)
+    plots.save(figure, results.folder / "loss_curves.png")
+
+
+def plot_curves(axes: Axes, results: ComparisonResults, colors: dict[str, str]):
+    """Plot means over the seeds, with bands from the lowest to the highest seed."""
+    highest = 0.0
+    for model, color in colors.items():
+        for name, style in STYLES.items():
+            curve = results.curve(model, name)
+            axes.plot(curve["tokens"], curve["mean"], color=color, **style)
+            if results.num_seeds > 1:
+                alpha = 0.25 * style.get("alpha", 1)
+                axes.fill_between(curve["tokens"], curve["low"], curve["high"], color=color, alpha=alpha, linewidth=0)
+            if CURVES[name][0] == "validation":
+                highest = max(highest, curve["mean"][0])
+    lowest = min(min(results.curve(model, name)["low"]) for model in colors for name in STYLES)
+    axes.set_ylim(lowest - 0.05, max(highest + 0.1, lowest + 0.5))
+    plot_baselines(axes, results.curve_baselines)
+    scored = f"\nvalidation and baselines: {results.scored}" if results.scored else ""
+    plots.token_axis(axes, f"training tokens (characters){scored}")
+    axes.set_ylabel("loss (nats per character)")
+    plots.legend(axes, colors, STYLES, loc="upper left", bbox_to_anchor=(0, -0.18), ncols=3)
+
+
+def plot_baselines(axes: Axes, baselines: Sequence[tuple[str, float]]):
+    """Plot a thin line for each baseline, name and loss, within the y limits, and name the others above the axes."""
+    low, high = axes.get_ylim()
+    named = sorted((loss, name) for name, loss in baselines if name in BASELINES)
+    visible = [(loss, name) for loss, name in named if low < loss < high]
+    for (loss, name), y in zip(
+        visible, plots.spread([b[0] for b in visible], LABEL_DISTANCE * (high - low)), strict=True
+    ):
+        axes.axhline(loss, **DASHED)
+        axes.text(0.005, y, name, transform=axes.get_yaxis_transform(), fontsize=7.5, color="0.45", va="bottom")
+    hidden = [f"{name} {loss:.2f}" for loss, name in named if not low < loss < high]
+    if hidden:
+        axes.set_title(f"off the scale: {', '.join(hidden)}", loc="right", **NOTE)
+
+
+def plot_final_losses(axes: Axes, results: ComparisonResults, colors: dict[str, str]):
+    """Plot the final losses, best model on top: dots for each seed, the mean val_loss; below the best baselines."""
+    order = sorted(colors, key=lambda model: results.mean(model, "val_loss_per_character"), reverse=True)
+    for y, model in enumerate(order):
+        for key, fill in FILLS.items():
+            losses = [row[key] for row in results.for_model(model)]
+            axes.plot(losses, [y] * len(losses), "o", color=colors[model], markersize=7, fillstyle=fill)
+        mean = results.mean(model, "val_loss_per_character")
+        axes.annotate(f"{mean:.3f}", (mean, y), (0, 8), textcoords="offset points", ha="center", fontsize=9)
+    for y, baseline in enumerate(results.best_baselines, start=1):
+        loss = baseline.loss_per_character
+        axes.plot([loss], [-y], "o", color="0.55", markersize=7, fillstyle="none")
+        axes.annotate(
+            f"{loss:.3f}", (loss, -y), (0, 8), textcoords="offset points", ha="center", fontsize=9, color="0.45"
+        )
+    names = [*(b.name for b in reversed(results.best_baselines)), *order]
+    axes.set_yticks(range(len(order) - len(names), len(order)), names)
+    axes.axhline(-0.5, **DASHED)
+    axes.set_ylim(len(order) - len(names) - 0.4, len(order) - 0.3)
+    axes.margins(x=0.12)
+    axes.set_xlabel("final loss (nats per character),\nwhole validation text")
+    axes.set_title("baselines have all the text before, as val_loss_streaming has", loc="right", **NOTE)
+    dot = {"marker": "o", "linestyle": "", "markersize": 7}
+    styles = {key.replace("_per_character", ""): {**dot, "fillstyle": fill} for key, fill in FILLS.items()}
+    plots.legend(axes, {}, styles, loc="upper left", bbox_to_anchor=(-0.1, -0.18), ncols=2)

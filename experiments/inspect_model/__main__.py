@@ -22,8 +22,7 @@ from experiments.common.finished_run import Unknown, example_text, handle_unknow
 from experiments.common.options import RunFolder, check_options, command_line
 from experiments.common.pages import percent
 from experiments.inspect_model.findings import Findings, find
-from experiments.inspect_model.page import inspect_page
-from experiments.inspect_model.plots import plot_findings
+from experiments.inspect_model.report import inspect_page, plot_findings
 from keras_seq.files import write_text
 from keras_seq.interpretability.trace_plots import plot_trace
 from keras_seq.interpretability.traces import ModelTrace, trace_model

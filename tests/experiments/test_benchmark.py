@@ -1,26 +1,28 @@
-import contextlib
+"""nanoGPT's character run: the same model, text, windows and learning rate on both sides, and one command for a GPU."""
+
 import dataclasses
 import importlib.util
-import itertools
 import json
 import os
-import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
-import time
 
+import keras
 import numpy as np
 import pytest
 
 from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import as_run, keras_runs, models, report, time_report, time_to_loss, turns, worker
-from experiments.benchmark.case import CASES, SMOKE_CASES, Case
-from experiments.benchmark.settings import BenchmarkConfig
+from experiments.benchmark import keras_runs, report, turns, worker
+from experiments.benchmark import text as benchmark_text
+from experiments.benchmark.cases import CASES, SMOKE_CASES, Case
+from experiments.benchmark.turns import BenchmarkConfig
 from experiments.common.options import command_line
 from experiments.compare.settings import CompareConfig
-from keras_seq.models import TransformerConfig
+from keras_seq.data import RandomWindows, load_corpus
+from keras_seq.models import GPT2Config, TransformerConfig
 from tests.experiments.conftest import ROOT
 
 SMALL = {"batch_size": 2, "sequence_length": 6, "embedding_dim": 8, "units": 5, "num_heads": 2, "num_layers": 2}
@@ -90,40 +92,7 @@ def test_every_case_has_a_name_of_its_own_and_steps_have_targets():
     assert len({(case.kind, case.name) for case in cases}) == len(cases)
     assert all(dict(case.targets).keys() == {"torch", "keras"} for case in CASES["step"])
     assert all(dict(case.targets).keys() < {*case.implementations} for kind in CASES.values() for case in kind)
-    assert {case.kind for case in SMOKE_CASES} == CASES.keys() - {"time_to_loss"}  # the same process as as_run
-
-
-def parsed(case):
-    return command_line(CompareConfig, "experiments.compare", "", case.compare_arguments)
-
-
-def test_what_is_measured_as_run_is_the_default_of_compare():
-    defaults = CompareConfig()
-    cases = [case for case in CASES["as_run"] if not case.options]
-    assert {(case.model, case.optimizer) for case in cases} == set(
-        itertools.product(defaults.models, ("muon", "adamw"))
-    )
-    for case in cases:
-        config, model = parsed(case), defaults.model(case.model)
-        optimizer = "normuon" if case.optimizer == "muon" else case.optimizer
-        train = dataclasses.replace(defaults.train, optimizer=optimizer, precision=case.precision)
-        assert config == dataclasses.replace(defaults, models=(case.model,), train=train)
-        assert (case.batch_size, case.sequence_length) == (defaults.batch_size, defaults.sequence_length)
-        sizes = {key: value for key, value in dataclasses.asdict(model).items() if key in dataclasses.asdict(case)}
-        assert sizes == {key: getattr(case, key) for key in sizes}
-    for case in CASES["time_to_loss"]:
-        assert parsed(case) == dataclasses.replace(defaults, models=(case.model,), corpus="shakespeare")
-
-
-def test_nano_gpt_on_a_cpu_has_the_parameters_of_its_model():
-    (case,) = [case for case in CASES["as_run"] if case.model == "gpt2"]
-    config = parsed(case)
-    width, model = 128, config.model("gpt2")
-    assert model.count_params(65) == 65 * width + 64 * width + 4 * (12 * width**2 + 2 * width) + width
-    train = config.train
-    assert (train.optimizer, train.learning_rate, train.final_lr_fraction, train.log_every) == ("adamw", 1e-3, 0.1, 1)
-    assert (train.use_ema, model.activation) == (False, "gelu")
-    assert (train.warmup_steps, train.weight_decay, train.beta_2, train.global_clipnorm) == (100, 0.1, 0.99, 1.0)
+    assert {case.kind for case in SMOKE_CASES} == CASES.keys()
 
 
 def test_a_case_of_sizes_differs_from_the_others_of_its_model_in_one_size():
@@ -137,7 +106,7 @@ def test_a_case_of_sizes_differs_from_the_others_of_its_model_in_one_size():
 def test_all_sides_have_the_same_parameters(model):
     case = Case("step", model, **SMALL)
     ids = np.zeros((2, 6), "int32")
-    sides = [models.keras_seq_model(case), models.keras_model(case)]
+    sides = [keras_runs.keras_seq_model(case), keras_runs.keras_model(case)]
     assert [side(ids).shape for side in sides] == 2 * [(2, 6, 65)]
     counts = {side.count_params() for side in sides}
     if importlib.util.find_spec("torch") is not None:
@@ -152,7 +121,7 @@ def test_all_sides_have_the_same_parameters(model):
 def test_the_transformer_with_the_same_layers_is_that_of_compare(randomize):
     import torch
 
-    from experiments.benchmark.torch_models import Transformer
+    from experiments.benchmark.torch_runs import Transformer
 
     case = Case("as_run", "transformer", 2, 6, embedding_dim=8, num_heads=2, num_layers=2)
     ours = TransformerConfig(8, num_layers=2, num_heads=2, feed_forward_dim=32, context_length=6).build_model(65)
@@ -179,97 +148,6 @@ def test_the_transformer_with_the_same_layers_is_that_of_compare(randomize):
     np.testing.assert_allclose(theirs(torch.from_numpy(ids)).detach(), ours(ids), atol=1e-5)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
-def test_the_muon_of_a_block_is_that_of_torch_on_this_block_alone():
-    import torch
-
-    from experiments.benchmark.torch_training import MuonPerBlock
-
-    torch.manual_seed(0)
-    whole = torch.nn.Parameter(torch.randn(4 * 6, 5))
-    gates = [torch.nn.Parameter(gate.detach().clone()) for gate in whole.chunk(4)]
-    optimizers = [MuonPerBlock([whole], lr=0.1, blocks=4), torch.optim.Muon(gates, lr=0.1, weight_decay=0.0)]
-    for _ in range(3):
-        whole.grad = torch.randn_like(whole)
-        for gate, gradient in zip(gates, whole.grad.chunk(4), strict=True):
-            gate.grad = gradient.clone()
-        for optimizer in optimizers:
-            optimizer.step()
-    np.testing.assert_allclose(whole.detach(), torch.cat(gates).detach(), atol=0.02)  # the iterations are in bfloat16
-
-
-METRICS = """
-import json, pathlib, sys, time
-run = pathlib.Path(sys.argv[sys.argv.index("--log-dir") + 1], "compare", "now", "lstm-seed0")
-run.mkdir(parents=True)
-with open(run / "metrics.jsonl", "w") as file:
-    for step in range(1, {steps} + 1):
-        time.sleep(0.02)
-        lines = [dict(split="train", seconds=0.02 * step), dict(split="validation", val_loss=4 - 0.5 * step)]
-        for line in lines:
-            file.write(json.dumps(dict(step=step, tokens=100 * step, **line)) + chr(10))
-            file.flush()
-seconds = dict(validation=0.01, diagnostics=0, final_validation=0.02)
-(run / "result.json").write_text(json.dumps(dict(other_seconds=seconds)))
-"""
-
-
-@pytest.fixture
-def checkout(tmp_path):
-    """A checkout whose `experiments.compare` writes so many steps and their losses, or says why it does not."""
-
-    def checkout(program):
-        for package in ("keras_seq", "experiments"):  # not of a namespace, which an installed package would hide
-            (tmp_path / package).mkdir()
-            (tmp_path / package / "__init__.py").touch()
-        (tmp_path / "experiments/compare.py").write_text(program, encoding="utf-8")
-        return tmp_path
-
-    return checkout
-
-
-def test_the_time_to_a_loss_is_read_while_the_run_writes_it(checkout):
-    path = checkout(METRICS.format(steps=6))
-    config = BenchmarkConfig(kinds=("time_to_loss",), against=str(path), repeats=2)
-    case = dataclasses.replace(CASES["time_to_loss"][0], loss=1.75)
-    measurements, errors = time_to_loss.measure_times(config, case, ["before"])
-    assert errors == {}
-    found = measurements["before"]
-    assert found["steps_to_loss"] == pytest.approx(0.09)  # half-way between steps 4 and 5
-    assert 0.09 < found["whole_to_loss"] < 60
-    assert (found["val_loss"], found["tokens_per_second"]) == (1.0, pytest.approx(5000))
-    parts = found["seconds_by_part"]
-    assert parts["steps"] == pytest.approx(0.12)
-    assert parts["validation"] == 0.01
-    not_reached = time_to_loss.measure_times(config, dataclasses.replace(case, loss=0.5), ["before"])[0]["before"]
-    assert (not_reached["steps_to_loss"], not_reached["repeats"], not_reached["val_loss"]) == (None, [], 1.0)
-    result = {"name": case.name, "case": dataclasses.asdict(case), "measurements": measurements, "errors": {}}
-    tables = time_report.tables([{**result, "speedup_vs_before": None}])
-    assert "1.0000" in tables[0]
-    assert f"{0.03 / parts['steps']:.1%}" in tables[1]
-
-
-def test_a_training_makes_steps_only_in_its_turns(checkout):
-    config = BenchmarkConfig(kinds=("as_run",), against=str(checkout(METRICS.format(steps=10**4))), seconds=0.2)
-    with contextlib.closing(as_run.PausedTraining(config, CASES["as_run"][0], "before")) as training:
-        assert training.go() == {}
-        assert training.go()["tokens_per_step"] == 12 * 64
-        time.sleep(0.1)  # a line may have been on its way
-        training.training.new_lines()
-        time.sleep(0.3)
-        assert training.training.new_lines() == []
-        assert 1000 < training.go()["tokens_per_second"] < 6000  # 100 tokens in 0.02 s or a little more
-        folder = pathlib.Path(training.training.folder.name)
-    assert not folder.exists()
-
-
-def test_a_training_that_cannot_run_is_reported_with_its_sentence(checkout):
-    path = checkout("import sys\nprint('warning')\nsys.exit('experiments.compare: no corpus.')")
-    config = BenchmarkConfig(kinds=("time_to_loss",), against=str(path), repeats=2)
-    measured = time_to_loss.measure_times(config, CASES["time_to_loss"][0], ["before"])
-    assert measured == ({}, {"before": "experiments.compare: no corpus. (exit status 1)"})
-
-
 ATTENTION = Case("step", "attention", batch_size=2, sequence_length=7, embedding_dim=8, num_heads=2)
 
 
@@ -281,7 +159,7 @@ def test_attention_is_the_same_function_on_both_sides():
 OTHER_BACKEND = """
 import sys, keras, numpy as np
 from experiments.benchmark import keras_runs
-from experiments.benchmark.case import Case
+from experiments.benchmark.cases import Case
 case = Case("step", "attention", batch_size=2, sequence_length=7, embedding_dim=8, num_heads=2)
 def numpy(gradients): return np.stack([keras.ops.convert_to_numpy(g) for g in gradients])
 gradients = [numpy(keras_runs.prepare(case, name)[0](1)) for name in ("keras_seq", "keras")]
@@ -312,8 +190,7 @@ def test_the_device_is_described_with_its_matmul_speed():
     [
         (("--cases", 11), "--cases 11: expected numbers from 1 to 10"),
         (("--repeats", 0), "--repeats 0"),
-        (("--kinds", "as_run", "--against", "nowhere"), "--against nowhere: expected a checkout"),
-        (("--against", ROOT), "expected --kinds as_run or time_to_loss"),
+        (("--against", "nowhere"), "--against nowhere: expected a checkout"),
     ],
 )
 def test_a_mistake_is_one_sentence(fails, tmp_path, options, named):
@@ -372,3 +249,117 @@ def test_the_command_of_nano_gpt_trains_its_transformer():
     train = config.train
     assert (train.optimizer, train.learning_rate, train.final_lr_fraction) == ("adamw", 1e-3, 0.1)
     assert (train.warmup_steps, train.weight_decay, train.beta_2, train.global_clipnorm) == (100, 0.1, 0.99, 1.0)
+
+
+(CASE,) = CASES["nanogpt"]
+(SMOKE,) = (case for case in SMOKE_CASES if case.kind == "nanogpt")
+
+
+def test_the_windows_of_training_and_validation_come_from_different_parts():
+    case = dataclasses.replace(SMOKE, sequence_length=64)
+    data = benchmark_text.Text(case)
+    x, y = data.validation_windows
+    assert x.shape == y.shape == (200 * case.batch_size, 64)
+    np.testing.assert_array_equal(x[:, 1:], y[:, :-1])
+    again, _ = benchmark_text.Text(case).validation_windows
+    np.testing.assert_array_equal(again, x)
+    corpus = load_corpus("pydoc")
+    _, validation = corpus.split()
+    characters = sorted({*corpus.text})
+    for ids, is_validation in ((x[0], True), (data.windows.batch(0)[0][0], False)):
+        text = "".join(characters[n] for n in ids)
+        assert (text in validation) is is_validation
+
+
+def test_both_sides_have_the_learning_rate_of_nanogpt(monkeypatch):
+    torch_runs = pytest.importorskip("experiments.benchmark.torch_runs", exc_type=ImportError)
+    schedules = []
+    monkeypatch.setattr(
+        keras_runs.training, "compile_model", lambda *args, schedule, **options: schedules.append(schedule)
+    )
+    keras_runs.prepare(dataclasses.replace(SMOKE, steps=5000), "keras_seq")
+    (schedule,) = schedules
+    expected = {0: 1e-3 / 101, 50: 51e-3 / 101, 100: 1e-3, 2550: 5.5e-4, 4999: 1e-4}  # as train.py's get_lr
+    for step, rate in expected.items():
+        np.testing.assert_allclose(float(schedule(step)), rate, rtol=1e-4)
+        np.testing.assert_allclose(1e-3 * torch_runs.warmup_and_cosine(step, 5000), rate, rtol=1e-4)
+
+
+def test_both_sides_have_the_model_of_nanogpt():
+    torch_runs = pytest.importorskip("experiments.benchmark.torch_runs", exc_type=ImportError)
+    import torch
+
+    with torch.device("meta"):
+        plain = torch_runs.GPT(CASE, bias=False)
+    count = sum(parameter.numel() for parameter in plain.parameters())
+    assert f"{(count - plain.positions.weight.numel()) / 1e6:.2f}" == "10.65"
+    sizes = {"embedding_dim": 384, "num_layers": 6, "num_heads": 6, "feed_forward_dim": 1536, "context_length": 256}
+    assert GPT2Config(**sizes, use_bias=False).count_params(65) == count
+    assert (CASE.batch_size, CASE.sequence_length, CASE.steps, CASE.dropout) == (64, 256, 5000, 0.2)
+    assert (CASE.precision, CASE.steps_per_validation) == ("bfloat16", 250)
+    small = dataclasses.replace(CASE, embedding_dim=8, num_heads=2, num_layers=2, sequence_length=5)
+    plain, ours = torch_runs.GPT(small, bias=False), keras_runs.keras_seq_model(small)
+    assert ours.count_params() == sum(parameter.numel() for parameter in plain.parameters())
+    torch_runs.initialize_as_nanogpt(plain)
+    assert 0.007 < plain.blocks[0].projection.weight.std() < 0.013  # 0.02 / sqrt(2 x 2 layers)
+    assert 0.017 < plain.tokens.weight.std() < 0.023
+    ids = torch.zeros((1, 5), dtype=torch.long)
+    assert not torch.equal(plain(ids), plain(ids))
+    plain.eval()
+    torch.testing.assert_close(plain(ids), plain(ids), rtol=0, atol=0)
+
+
+@pytest.mark.rare
+def test_fit_goes_on_where_it_stopped_and_lowers_the_loss(monkeypatch):
+    sizes = {"embedding_dim": 16, "batch_size": 8, "sequence_length": 8}
+    case = dataclasses.replace(SMOKE, steps=60, precision="float32", dropout=0.0, **sizes)
+    keras.utils.set_random_seed(0)
+    run_steps, info = keras_runs.prepare(case, "keras_seq")
+    before = info["validate"]()["val_loss"]
+    assert abs(before - np.log(benchmark_text.Text(case).vocabulary_size)) < 0.1
+    seen = []
+    dataset = RandomWindows.dataset
+    monkeypatch.setattr(RandomWindows, "dataset", lambda *args: seen.append(args[1:]) or dataset(*args))
+    for _ in range(2):
+        run_steps(30)
+    assert seen == [(0, 30), (30, 60)]
+    assert info["validate"]()["val_loss"] < before - 0.2
+
+
+def test_it_stops_after_its_steps_or_its_minutes(monkeypatch):
+    class Worker:
+        def __init__(self, config, request):
+            self.losses = iter([None, 3.0, 1.5, 2.0, *99 * [4.0]])
+
+        def go(self):
+            loss = next(self.losses)
+            return {} if loss is None else {"tokens_per_second": 10.0, "peak_megabytes": 1.0, "val_loss": loss}
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(turns, "Worker", Worker)
+    for minutes, validations in ((10.0, 20), (0.0, 2)):
+        measurements, _ = turns.take_turns(BenchmarkConfig(minutes=minutes), CASE, ["keras_seq", "torch"], "cpu")
+        found = measurements["torch"]
+        assert (len(found["val_losses"]), len(found["repeats"])) == (validations, validations - 1)
+        assert found["val_loss"] == 1.5
+        result = {"name": "a", "case": dataclasses.asdict(CASE), "measurements": measurements}
+        table = str(report.table([{**result, "speedup_vs_torch": 1.0, "matmul_utilization": None}]))
+        assert f" {250 * validations:,} of 5,000 " in table
+        assert table.count("1.5000") == 2
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_one_command_does_it_all(backend):
+    command = ["make", "--dry-run", "gpu", f"BACKEND={backend}", "PYTHON=python3", "ARGS=--smoke"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = re.findall(rf"^KERAS_BACKEND={backend} python3 -m experiments\.(\w+) (.+)$", done.stdout, re.MULTILINE)
+    classes = {"compare": CompareConfig, "benchmark": BenchmarkConfig}
+    configs = [command_line(classes[name], name, "", shlex.split(options)) for name, options in lines]
+    assert [name for name, _ in lines] == ["compare", "benchmark", "benchmark"]
+    assert configs[0].corpus == "shakespeare"
+    assert [config.backend for config in configs[1:]] == [backend, backend]
+    assert [config.kinds for config in configs[1:]] == [("nanogpt",), ("step",)]
+    assert all(config.smoke for config in configs)

@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 from matplotlib.legend import Legend
 
-from experiments.compare import plots as compare_plots
-from experiments.compare import report as compare_report
-from experiments.compare import tables
-from experiments.compare.budgets import Budget
+from experiments.compare import report
+from experiments.compare.budgets import Budget, SweepRun
 from experiments.compare.findings import CURVES, ComparisonResults
-from experiments.compare.page import comparison_html
+from experiments.compare.report import comparison_html
 from experiments.compare.settings import CompareConfig
-from experiments.compare.sweep import SweepRun
 from keras_seq.baselines import Baseline
 from keras_seq.data import Corpus
 from keras_seq.evaluation.difference import paired_difference
@@ -81,7 +78,7 @@ def results(tmp_path):
 def test_the_note_on_the_text_is_in_the_report_and_on_the_page(results):
     for note, times in (("13% of it <is> copied.", 1), (None, 0)):
         annotated = dataclasses.replace(results, note=note)
-        assert [*map(str, compare_report.details(annotated))].count("13% of it <is> copied.") == times
+        assert [*map(str, report.details(annotated))].count("13% of it <is> copied.") == times
         assert comparison_html(annotated).count("<p>13% of it &lt;is&gt; copied.</p>") == times
 
 
@@ -114,7 +111,7 @@ def test_differences_are_those_of_the_windows_and_positions_those_of_the_rows(re
 
 def plotted(results, monkeypatch):
     monkeypatch.setattr(plt, "close", lambda figure: None)
-    compare_plots.plot(results)
+    report.plot(results)
     axes = plt.gcf().axes
     monkeypatch.undo()
     plt.close("all")
@@ -157,9 +154,9 @@ def test_baselines_are_lines_or_named_as_off_the_scale(results, monkeypatch):
 def test_one_seed_has_no_bands_and_an_interval_of_the_text_alone(results, monkeypatch):
     one = dataclasses.replace(results, rows=[row for row in results.rows if row["seed"] == 0])
     assert not plotted(one, monkeypatch)[0].collections
-    assert any("over the text only" in str(part) for part in compare_report.details(one))
-    assert "±" in str(tables.results_table(results))
-    assert "±" not in str(tables.results_table(one))
+    assert any("over the text only" in str(part) for part in report.details(one))
+    assert "±" in str(report.results_table(results))
+    assert "±" not in str(report.results_table(one))
 
 
 def test_the_verdict_says_what_is_best_by_how_much_and_how_certain_that_is(results):
@@ -173,8 +170,8 @@ def test_the_verdict_says_what_is_best_by_how_much_and_how_certain_that_is(resul
     alone = dataclasses.replace(results, rows=results.for_model("transformer"))
     assert alone.verdict.startswith("transformer has a val_loss of 2.19")
     assert "nats per character. It is below the best baseline: reading" in alone.verdict
-    assert "times" not in tables.column_notes(alone.rows[:1])
-    assert "more parameters" not in tables.column_notes(alone.rows[:1])
+    assert "times" not in report.column_notes(alone.rows[:1])
+    assert "more parameters" not in report.column_notes(alone.rows[:1])
 
 
 def test_a_compressor_is_compared_with_the_loss_that_has_all_text_before_too(results):
@@ -203,8 +200,8 @@ def test_curves_and_baselines_of_a_picture_are_of_the_same_text(results, monkeyp
     assert json.loads(Reader(page).data)["baselines"][1] == {"name": "2-gram", "loss": 3.25}
     assert page.index('<div class="finals">') < page.index("xz</span>") < page.index("Loss during training")
     assert scored in page
-    assert "| xz" in str(tables.baselines_table(sampled))
-    assert "3.000" in str(tables.baselines_table(sampled))
+    assert "| xz" in str(report.baselines_table(sampled))
+    assert "3.000" in str(report.baselines_table(sampled))
 
 
 def test_curves_of_a_sample_are_found_by_its_name(results):
@@ -219,19 +216,19 @@ def test_curves_of_a_sample_are_found_by_its_name(results):
 
 
 def test_the_report_has_rows_differences_baselines_plot_and_samples(results):
-    report = compare_report.compare_report(results)
-    report.write(results.folder, "compare")
+    written = report.compare_report(results)
+    written.write(results.folder, "compare")
     stored = json.loads((results.folder / "compare.json").read_text(encoding="utf-8"))
     assert stored["rows"] == [{key: value for key, value in row.items() if key != "sample"} for row in results.rows]
     assert stored["baselines"] == {"unigram": 9.0, "2-gram": 3.4, "xz": 3.0}
     assert stored["differences"]["transformer"] == dataclasses.asdict(results.differences["transformer"])
     page = (results.folder / "compare.md").read_text(encoding="utf-8")
-    assert str(tables.results_table(results)) in page
+    assert str(report.results_table(results)) in page
     assert "](loss_curves.png)" in page
     assert "| 2-gram | 3.400 | 4.905 |" in " ".join(page.split())
     assert (results.folder / "loss_curves.png").read_bytes().startswith(b"\x89PNG")
     assert (results.folder / "compare.html").stat().st_size > 10_000
-    assert "compare.html" in report.message(results.folder)
+    assert "compare.html" in written.message(results.folder)
 
 
 class Reader(html.parser.HTMLParser):
@@ -286,7 +283,7 @@ def test_the_sweep_is_in_the_report_with_its_warnings(results):
     sweep_runs = [SweepRun(m, rate, loss) for m in MODELS for rate, loss in ((0.01, 2.0), (0.03, 1.9), (0.1, None))]
     sweep_runs[-3] = SweepRun("transformer", 0.01, 1.5)
     swept = dataclasses.replace(results, sweep_runs=sweep_runs)
-    text = "\n".join(map(str, compare_report.details(swept)))
+    text = "\n".join(map(str, report.details(swept)))
     assert "transformer is best at 0.01, the smallest learning rate of the sweep" in text
     assert "lstm is best" not in text
     assert text.count("diverged") == 2

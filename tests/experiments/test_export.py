@@ -6,7 +6,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from experiments.export import __main__ as export
+from experiments import export
 from keras_seq.generation import generate
 from keras_seq.tokenizers import WordTokenizer
 from keras_seq.training import load_run

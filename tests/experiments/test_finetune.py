@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from keras import ops
 
-from experiments.export.__main__ import main as export
+from experiments.export import main as export
 from experiments.finetune import by_method, differences, verdict
 from experiments.finetune import main as finetune
-from experiments.generate.__main__ import main as generate
+from experiments.generate import main as generate
 from keras_seq import pretrained
 from keras_seq.models import LlamaConfig
 from keras_seq.models.lora import load_adapters

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from experiments.generate import __main__ as generate
+from experiments import generate
 from keras_seq import pretrained
 from keras_seq.generation import TextGenerator
 from keras_seq.models import LlamaConfig, LSTMConfig

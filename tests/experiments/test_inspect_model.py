@@ -10,8 +10,7 @@ import pytest
 from experiments.common.pages import percent
 from experiments.inspect_model import __main__ as inspect_model
 from experiments.inspect_model.findings import find
-from experiments.inspect_model.page import inspect_page
-from experiments.inspect_model.plots import plot_findings
+from experiments.inspect_model.report import inspect_page, plot_findings
 from keras_seq.data import load_corpus
 from keras_seq.interpretability import trace_model
 from keras_seq.models import MODELS

@@ -5,11 +5,8 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from experiments.recall import __main__ as recall
-from experiments.recall import findings
-from experiments.recall.report import COLUMNS, by_size
-from experiments.recall.scores import RecallRun
-from experiments.recall.settings import RecallConfig
+from experiments import recall
+from experiments.recall import COLUMNS, RecallConfig, RecallRun, by_size
 from keras_seq.data.synthetic import RECALL_TASKS
 from keras_seq.models import LANGUAGE_MODELS
 
@@ -29,7 +26,7 @@ class Solver:
 
 @pytest.mark.parametrize("name", RECALL_TASKS)
 def test_the_solution_scores_100_percent_and_a_constant_about_chance(name, monkeypatch):
-    monkeypatch.setattr("experiments.recall.scores.compiled", lambda fn, *args, **kwargs: fn)
+    monkeypatch.setattr("experiments.recall.compiled", lambda fn, *args, **kwargs: fn)
     task = SETTINGS.task(name)
     run = RecallRun(Solver(task), SETTINGS, name, seed=1)
     groups = run.test()["groups"]
@@ -86,13 +83,13 @@ ROWS = [
 
 
 def test_findings_are_means_over_seeds_at_the_hardest_size_of_training():
-    lstm, llama = findings.find(ROWS)
+    lstm, llama = recall.find(ROWS)
     assert (lstm.hardest.length, lstm.hardest.items, lstm.hardest.accuracies) == (8, 4, (0.2, 0.4))
     assert str(lstm.hardest) == "30.0% ± 14.1%"
     assert (llama.twice_as_long.length, llama.twice_as_long.items) == (16, 4)
     assert llama.twice_as_long.accuracy == pytest.approx(0.7)
     assert lstm.seconds == 5.5
-    said = findings.verdict([lstm, llama])
+    said = recall.verdict([lstm, llama])
     assert said.startswith("associative_recall at length 8 and 16 with 4 items: lstm 30.0% and 10.0%, llama 100.0% and")
     assert "guessing 25.0%. 2 seeds each" in said
     assert by_size([lstm, llama]).rows[0] == [
@@ -137,7 +134,7 @@ def test_attention_recalls_what_an_lstm_cannot_and_the_lstm_counts(tmp_path):
     recall.main([*options, "--log-dir", str(tmp_path)])
     (path,) = tmp_path.glob("recall/*/recall.json")
     pairs, parity = (
-        {f.model: f for f in findings.find(json.loads(path.read_text(encoding="utf-8"))) if f.task == task}
+        {f.model: f for f in recall.find(json.loads(path.read_text(encoding="utf-8"))) if f.task == task}
         for task in ("associative_recall", "parity")
     )
     assert min(pairs["transformer"].hardest.accuracies) >= 0.99

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from experiments import prepare as prepare_main
 from experiments.common import texts
 from experiments.common.texts import (
     SplitCorpus,
@@ -20,7 +21,6 @@ from experiments.common.texts import (
     validation_note,
 )
 from experiments.compare import __main__ as compare
-from experiments.prepare import __main__ as prepare_main
 from keras_seq.data import MixedWindows, RandomWindows, TokenFiles, load_corpus
 from keras_seq.data.prepare import prepare
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordTokenizer, document_token

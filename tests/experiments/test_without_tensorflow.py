@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from experiments.generate import __main__ as generate
+from experiments import generate
 from keras_seq.models import LANGUAGE_MODELS
 from tests.experiments.test_benchmark import ROOT, without_tensorflow
 
@@ -25,8 +25,8 @@ import pytest
 
 sys.modules["tensorflow"] = None  # an import of it is an ImportError
 from experiments.compare import __main__ as compare
-from experiments.export import __main__ as export
-from experiments.generate import __main__ as generate
+from experiments import export
+from experiments import generate
 from experiments.score_text import __main__ as score_text
 
 log_dir, *models = sys.argv[1:]

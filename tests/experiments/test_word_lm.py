@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
+from experiments import generate
 from experiments import word_lm as study
-from experiments.generate import __main__ as generate
 from experiments.word_lm import SMOKE
 from keras_seq.data import load_corpus
 from keras_seq.tokenizers import WordTokenizer

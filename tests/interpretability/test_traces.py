@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from experiments.inspect_model.page import inspect_page
+from experiments.inspect_model.report import inspect_page
 from keras_seq.interpretability.trace_plots import plot_trace
 from keras_seq.interpretability.traces import lstm_signals, most_variable_units, trace_model
 from keras_seq.layers import LSTM, LayerNormLSTM, MultiHeadSelfAttention

@@ -4,11 +4,10 @@ import dataclasses
 from typing import Literal
 
 IMPLEMENTATIONS = {
-    **{"keras_seq": "keras_seq", "float32": "its float32", "before": "--against", "keras": "keras.layers"},
-    **{"uncached": "without a cache", "torch": "PyTorch", "torch_blocks": "PyTorch, Muon per block"},
-    "torch_layers": "PyTorch, same layers",
+    **{"keras_seq": "keras_seq", "before": "--against", "keras": "keras.layers"},
+    **{"uncached": "without a cache", "torch": "PyTorch"},
 }
-Kind = Literal["step", "as_run", "time_to_loss", "nanogpt", "generation", "pipeline", "sizes"]
+Kind = Literal["step", "as_run", "nanogpt", "generation", "pipeline", "sizes"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,8 +15,7 @@ class Case:
     """One benchmark case.
 
     step          forward, backward, clipping to norm 1 and AdamW on one batch; of attention alone, forward and backward
-    as_run        the steps of `experiments.compare`: batches drawn from a text, optimizer, logs and checkpoints
-    time_to_loss  `experiments.compare` on tiny Shakespeare, until a validation loss is reached
+    as_run        the steps of `experiments.compare`: batches drawn from a text, its optimizer
     nanogpt       nanoGPT's character run from its first step to its last, validated on the way
     generation    sample texts of T tokens
     pipeline      draw batches, or encode and decode a text
@@ -40,25 +38,19 @@ class Case:
     """Attention heads H."""
     vocabulary_size: int = 65
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """muon: the default of `experiments.compare`, NorMuon here and Muon in 0.1.0; PyTorch's Muon."""
+    """muon: the default of `experiments.compare`, NorMuon; PyTorch's Muon."""
     targets: tuple[tuple[str, float], ...] = ()
     """Targets of the speedups over other implementations."""
-    loss: float | None = None
-    """Validation loss to reach."""
-    options: tuple[str, ...] = ()
-    """Options of `experiments.compare`, where they are not its defaults."""
     dropout: float = 0.0
-    """Dropout rate, of nanogpt."""
+    """Dropout rate, of gpt2."""
     steps: int = 0
     """Steps of nanogpt's training; 0 for cases that are not trained to an end."""
-    corpus: str = "shakespeare"
-    """Text of nanogpt."""
+    corpus: str = "pydoc"
+    """Text of as_run and nanogpt."""
 
     @property
     def name(self) -> str:
         """Name in reports: the model and its sizes."""
-        if self.loss is not None:
-            return f"{self.model}, to {self.loss} nats"
         vocabulary = "" if self.vocabulary_size == 65 else f", V {self.vocabulary_size}"
         layers = "" if self.num_layers == 1 else f"{self.num_layers} x "
         model = {
@@ -74,28 +66,14 @@ class Case:
     @property
     def implementations(self) -> tuple[str, ...]:
         """Keys of IMPLEMENTATIONS that do this work."""
-        if self.kind == "generation":  # nanoGPT's generate is PyTorch's
-            return ("keras_seq", "uncached", "torch") if self.model == "transformer" else ("keras_seq", "uncached")
-        if self.kind == "as_run":
-            others = {"float32": self.precision != "float32", "before": not self.options, "torch": True}
-            others["torch_blocks"] = self.optimizer == "muon"
-            others["torch_layers"] = self.model == "transformer"
-            return ("keras_seq", *(name for name, does in others.items() if does))
-        others = {"step": ("keras", "torch"), "time_to_loss": ("before",), "nanogpt": ("torch",)}
-        return ("keras_seq", *others.get(self.kind, ()))
+        others = {"step": ("keras", "torch"), "as_run": ("torch",), "nanogpt": ("torch",), "generation": ("uncached",)}
+        torch = ("torch",) if (self.kind, self.model) == ("generation", "transformer") else ()  # nanoGPT's generate
+        return ("keras_seq", "before", *others.get(self.kind, ()), *torch)
 
     @property
     def steps_per_validation(self) -> int:
         """Steps between two validations of nanogpt: 250 of 5,000, as there."""
         return max(1, self.steps // 20)
-
-    @property
-    def compare_arguments(self) -> tuple[str, ...]:
-        """Arguments of `experiments.compare`, of this version and of 0.1.0."""
-        if self.kind == "time_to_loss":
-            return ("--models", self.model, "--corpus", "shakespeare", *self.options)
-        optimizer = () if self.optimizer == "muon" else ("--train.optimizer", self.optimizer)
-        return ("--models", self.model, *optimizer, "--train.precision", self.precision, *self.options)
 
     @property
     def tokens_per_step(self) -> int:
@@ -112,12 +90,6 @@ LSTM = dict(model="lstm", batch_size=50, sequence_length=200, embedding_dim=128,
 SMALL_LSTM = dict(model="lstm", batch_size=12, sequence_length=64, embedding_dim=64, units=384)
 GPT = dict(model="transformer", batch_size=64, sequence_length=256, embedding_dim=384, num_layers=6, num_heads=6)
 SMALL_GPT = dict(model="transformer", batch_size=12, sequence_length=64, embedding_dim=128, num_layers=4, num_heads=4)
-MAIN_LSTM = SMALL_LSTM | {"units": 408}
-NANOGPT = (  # https://github.com/karpathy/nanoGPT: the settings of its README for a CPU; the decay is linear here
-    *("--gpt2.no-use-bias", "--train.learning-rate", "1e-3", "--train.final-lr-fraction", "0.1", "--train.beta-2"),
-    *("0.99", "--train.warmup-steps", "100", "--train.weight-decay", "0.1", "--train.log-every", "1"),
-    *("--train.no-use-ema", "--gpt2.activation", "gelu"),
-)
 TINY = dict(model="transformer", batch_size=2, sequence_length=8, embedding_dim=8, num_heads=2)
 ATTENTION = dict(model="attention", batch_size=1, sequence_length=4096, embedding_dim=384, num_heads=6)
 SPEEDUPS = (  # targets over PyTorch and over keras.layers
@@ -134,7 +106,7 @@ SPEEDUPS = (  # targets over PyTorch and over keras.layers
 )
 PIPELINES = (
     *("CharacterTokenizer.encode", "CharacterTokenizer.decode", "RandomWindows", "SequentialWindows"),
-    *("StatefulWindows", "StatefulWindows with reset mask", "PythonGeneratorWindows"),
+    *("StatefulWindows", "StatefulWindows with reset mask"),
 )
 
 
@@ -150,40 +122,23 @@ def _sizes() -> list[Case]:
 
 
 def _as_run() -> list[Case]:
-    """Return the models of `experiments.compare` at their defaults, with AdamW too, and nanoGPT."""
-    lstm, transformer = MAIN_LSTM, SMALL_GPT
-    over_torch = {
-        name: (("torch", speedup), ("torch_blocks", speedup)) for name, speedup in (("lstm", 1.0), ("transformer", 1.2))
-    }
-    over = {"float32": (), "bfloat16": (("float32", 1.3),)}
-    return [
-        *(
-            Case("as_run", **sizes, precision=precision, optimizer="muon", targets=(*over_torch[name], *targets))
-            for name, sizes in (("lstm", lstm), ("transformer", transformer))
-            for precision, targets in over.items()
-        ),
-        *(Case("as_run", **sizes, targets=(("before", 1.0),)) for sizes in (lstm, transformer)),
-        Case("as_run", **transformer | {"model": "gpt2"}, options=NANOGPT),
+    """Return the models of `experiments.compare` at their defaults, with AdamW too, and nanoGPT on a CPU."""
+    targets = {"lstm": (("torch", 1.0),), "transformer": (("torch", 1.2),)}
+    mains = (SMALL_LSTM | {"units": 408}, SMALL_GPT)
+    kinds = (("float32", "muon"), ("bfloat16", "muon"), ("float32", "adamw"))
+    cases = [
+        Case("as_run", **sizes, precision=precision, optimizer=optimizer, targets=targets[sizes["model"]])
+        for precision, optimizer in kinds
+        for sizes in mains
     ]
+    return [*cases, Case("as_run", **SMALL_GPT | {"model": "gpt2"})]
 
 
+NANOGPT = dict(precision="bfloat16", dropout=0.2, model="gpt2")
 CASES = {
     "step": [Case("step", precision=p, targets=(("torch", t), ("keras", k)), **s) for s, p, t, k in SPEEDUPS],
     "as_run": _as_run(),
-    "time_to_loss": [
-        Case("time_to_loss", name, 12, 64, optimizer="muon", loss=loss, targets=(("before", 2.0),))
-        for name, loss in (("lstm", 1.535), ("transformer", 1.573))
-    ],
-    "nanogpt": [
-        Case(
-            "nanogpt",
-            precision="bfloat16",
-            dropout=0.2,
-            steps=5000,
-            targets=(("torch", 1.0),),
-            **GPT | {"model": "gpt2"},
-        )
-    ],
+    "nanogpt": [Case("nanogpt", steps=5000, corpus="shakespeare", targets=(("torch", 1.0),), **GPT | NANOGPT)],
     "generation": [
         Case("generation", **sizes | {"batch_size": batch_size, "sequence_length": 1024})
         for sizes in (SMALL_GPT, SMALL_LSTM | {"units": 512})
@@ -192,11 +147,10 @@ CASES = {
     "pipeline": [Case("pipeline", name, 50, 200) for name in PIPELINES],
     "sizes": _sizes(),
 }
-TINY_OPTIONS = ("--batch-size", "2", "--sequence-length", "8", "--lstm.embedding-dim", "8", "--lstm.units", "8")
 SMOKE_CASES = (
     Case("step", precision="bfloat16", **TINY),
-    Case("as_run", optimizer="muon", **TINY | {"model": "lstm", "units": 8}, options=TINY_OPTIONS),
-    Case("nanogpt", precision="bfloat16", dropout=0.2, steps=3, corpus="pydoc", **TINY | {"model": "gpt2"}),
+    Case("as_run", optimizer="muon", **TINY | {"model": "lstm", "units": 8}),
+    Case("nanogpt", steps=3, **TINY | NANOGPT),
     Case("generation", **TINY),
     Case("pipeline", "RandomWindows", 2, 8),
     Case("sizes", **TINY | {"model": "attention"}),

@@ -1,0 +1,399 @@
+"""Which of pairs, copies, a parity and a needle does each model recall, and over which distance?
+
+    python -m experiments.recall                                     # an LSTM, a Transformer and Mamba on five tasks
+    python -m experiments.recall --tasks associative_recall --models transformer hybrid gated_deltanet rwkv7
+    python -m experiments.recall --num-seeds 3 --steps 2000
+    python -m experiments.recall --smoke                             # tiny sizes, takes seconds
+
+Time: 10 minutes on 2 cores.
+
+Every task has a solution, which a test checks. Expected (docs/experiments.md): two layers of attention recall all of 8
+pairs, at twice the length too, and the LSTM of equal size hardly more than a guess; the LSTM tells the parity of rows
+twice as long as those of training, and attention that of no row it could not learn by heart.
+"""
+
+import dataclasses
+import pathlib
+import statistics
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import keras
+import numpy as np
+from keras import ops
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import PercentFormatter
+
+from experiments.common import plots
+from experiments.common.command import experiment_main
+from experiments.common.options import LogDir, Resume, Smoke, check_options, check_unique
+from experiments.common.reports import Report, Table, plus_minus, without_texts
+from experiments.common.tasks import run_task
+from keras_seq import training
+from keras_seq.data.synthetic import RECALL_TASKS, RecallTask
+from keras_seq.evaluation import TokenCrossEntropy
+from keras_seq.evaluation.losses import token_losses
+from keras_seq.models import LANGUAGE_MODELS, MODELS
+from keras_seq.models.config import match_parameter_count
+from keras_seq.models.registry import sized, tiny_config
+from keras_seq.ops.compiled import compiled
+from keras_seq.tracking import Summaries
+
+PARAMETERS, VOCABULARY_SIZE = 100_000, 65  # of every model, and the ids it would have
+SMOKE_SIZES = {"num_layers": 1, "feed_forward_dim": 32}
+
+
+@dataclasses.dataclass(frozen=True)
+class RecallConfig:
+    """Train models of equal size on tasks of memory."""
+
+    tasks: tuple[Literal[tuple(RECALL_TASKS)], ...] = tuple(RECALL_TASKS)
+    """Tasks, each of which every model is trained on by itself."""
+    models: tuple[Literal[LANGUAGE_MODELS], ...] = ("lstm", "transformer", "mamba")
+    """Models to train, all of some 100,000 parameters and two layers (rnn, gru, lstm: one)."""
+    num_seeds: int = 1
+    """Number of runs of each model on each task, with the random seeds 0, 1, ..."""
+    max_length: int = 16
+    """Maximum length of the training rows, before the queries. Tests go up to twice this length."""
+    max_items: int = 8
+    """Maximum number of pairs or letters to recall in training; tests go up to twice as many that fit."""
+    alphabet_size: int = 32
+    """Number of letters, or of keys and of values; in parity there are two."""
+    steps: int = 800
+    """Training steps of each run."""
+    batch_size: int = 64
+    """Rows of a batch."""
+    test_rows: int = 500
+    """Rows of each length and number of items in the final test."""
+    log_dir: LogDir = "logs"
+    resume: Resume = None
+    smoke: Smoke = False
+    train: training.TrainConfig = dataclasses.field(
+        default_factory=lambda: training.TrainConfig(validate_every=200, checkpoint_every=400)
+    )
+
+    def __post_init__(self):
+        check_options(self, num_seeds=1, max_length=2, max_items=1, alphabet_size=2, steps=1, batch_size=1, test_rows=1)
+        check_unique("--tasks", self.tasks)
+        check_unique("--models", self.models)
+        if 2 * self.max_items > self.max_length:
+            expected = f"at most half the --max-length, {self.max_length // 2}"
+            raise ValueError(f"--max-items {self.max_items}: expected {expected}.")
+        if self.alphabet_size < 2 * self.max_length:
+            expected = f"at least twice the --max-length, {2 * self.max_length}"
+            raise ValueError(f"--alphabet-size {self.alphabet_size}: expected {expected}.")
+
+    def options_without_effect(self) -> dict[str, str]:
+        """Return the options that have no effect beside the others, with what they would need."""
+        unused = {}
+        if not any(RECALL_TASKS[name].has_items for name in self.tasks):
+            unused["max_items"] = "a task with several items among --tasks"
+        if set(self.tasks) == {"parity"}:
+            unused["alphabet_size"] = "another task than parity among --tasks"
+        return unused
+
+    def task(self, name: str, seed: int = 0) -> RecallTask:
+        """Return a task with its training sizes."""
+        task = RECALL_TASKS[name]
+        items = (1, self.max_items if task.has_items else 1)
+        alphabet_size = 2 if name == "parity" else self.alphabet_size
+        return task(alphabet_size, (task.min_length, self.max_length), items, self.batch_size, seed)
+
+    def test_sizes(self, name: str) -> list[tuple[int, int]]:
+        """Return the lengths and numbers of items to test a task at, from small to large."""
+        task = RECALL_TASKS[name]
+        lengths = sorted({max(task.min_length, 2 * self.max_length >> n) for n in range(4)})
+        items = sorted({max(1, 2 * self.max_items >> n) for n in range(5)}) if task.has_items else [1]
+        return [(length, n) for n in items for length in lengths if task.shortest(n) <= length]
+
+    def model_config(self, name: str) -> Any:
+        """Return the config of a model, with a context that holds the longest test."""
+        context = {"context_length": 2 * (self.max_length + self.max_items) + 2}
+        if self.smoke:
+            return tiny_config(name, **SMOKE_SIZES, **context)
+        default = MODELS[name]()
+        depth = min(2, getattr(default, "num_layers", 1))
+        pattern = getattr(default, "pattern", "")[-depth:]  # one block of each kind
+        config = sized(name, num_layers=depth, pattern=pattern, **context)
+        return match_parameter_count(config, VOCABULARY_SIZE, PARAMETERS)
+
+
+SMOKE = {
+    "tasks": ("associative_recall", "parity"),
+    "models": ("lstm", "transformer"),
+    "max_length": 4,
+    "max_items": 2,
+    "alphabet_size": 8,
+    **{"steps": 40, "batch_size": 8, "test_rows": 20},
+    "train": {"warmup_steps": 4, "log_every": 10, "validate_every": 20, "checkpoint_every": 20},
+}
+
+
+VALIDATION, TEST = 2**40, 2**41  # added to the training seed, so that no row is shared
+VALIDATION_ROWS = 64
+
+
+def is_scored(y: np.ndarray, length: int) -> np.ndarray:
+    """Return which targets `[B, T]` count, of rows of this length."""
+    return (y >= 0) & (np.arange(y.shape[1]) >= length - 1)
+
+
+class RecallRun:
+    """A task for one model (`experiments.common.tasks.Task`)."""
+
+    def __init__(self, model: keras.Model, settings: RecallConfig, name: str, seed: int):
+        self.model, self.settings, self.name, self.seed = model, settings, name, seed
+        self.task = settings.task(name, seed)
+        self.dataset, self.tokens_per_step = self.task.dataset, self.task.tokens_per_step
+        self.loss, self.diagnostics = TokenCrossEntropy(), []
+        self.logits = compiled(lambda ids: model(ids, training=False), model, reduce_retracing=True)
+
+    def validate(self) -> Summaries:
+        """Score rows of the training sizes: the loss, and the accuracy over all targets."""
+        x, y = self._rows(self.task, 4 * VALIDATION_ROWS, VALIDATION)
+        logits = ops.convert_to_numpy(self.logits(x))
+        loss = float(ops.sum(token_losses(logits, y))) / (y >= 0).sum()
+        accuracy = float((logits.argmax(-1) == y)[y >= 0].mean())
+        return Summaries({"val_loss": float(loss), "accuracy": accuracy}, {"sample": self.sample(x, y, logits)})
+
+    def test(self) -> dict:
+        """Score rows of each size up to twice the training's."""
+        return {"task": self.name, "groups": self.groups(self.settings.test_rows, TEST)}
+
+    def groups(self, rows: int = VALIDATION_ROWS, seed: int = VALIDATION) -> list[dict]:
+        """Return the accuracy at each length and number of items."""
+        task, groups = self.task, []
+        for length, items in self.settings.test_sizes(self.name):
+            x, y = self._rows(task.with_sizes(length, items), rows, seed + 1)
+            correct = ops.convert_to_numpy(self.logits(x)).argmax(-1) == y
+            accuracy = float(correct[is_scored(y, length)].mean())
+            is_trained = length <= task.lengths[1] and items <= task.items[1]
+            size = {"group": f"{length} x {items}", "length": length, "items": items, "trained": is_trained}
+            score = {"examples": rows, "accuracy": accuracy, "chance": task.chance(length, items)}
+            groups.append({**size, **score})
+        return groups
+
+    def sample(self, x: np.ndarray, y: np.ndarray, logits: np.ndarray) -> str:
+        """Return the first two rows as ids, with what was expected and what the model answers."""
+        lines = []
+        for row, targets, answers in list(zip(x, y, logits.argmax(-1), strict=True))[:2]:
+            queried = targets >= 0
+            parts = {"ids": row[row != self.task.padding], "expected": targets[queried], "answered": answers[queried]}
+            lines += [f"{name:9}{' '.join(map(str, ids))}" for name, ids in parts.items()]
+        return "\n".join(lines)
+
+    def _rows(self, task: RecallTask, rows, seed):
+        return dataclasses.replace(task, batch_size=rows, seed=self.seed + seed).batch(0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A model on a task, at one length and number of items: the accuracies of all seeds."""
+
+    length: int
+    items: int
+    is_trained: bool
+    chance: float
+    accuracies: tuple[float, ...]
+
+    @property
+    def accuracy(self) -> float:
+        """Mean over the seeds."""
+        return statistics.mean(self.accuracies)
+
+    def __str__(self) -> str:
+        """Return the mean and the standard deviation in percent."""
+        mean, *deviation = plus_minus([100 * value for value in self.accuracies], 1).split(" ± ")
+        return " ± ".join(f"{value}%" for value in (mean, *deviation))
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One model on one task."""
+
+    task: str
+    model: str
+    parameters: int
+    seconds: float
+    cells: tuple[Cell, ...]
+
+    @property
+    def hardest(self) -> Cell:
+        """The cell of the largest sizes of training."""
+        return max((cell for cell in self.cells if cell.is_trained), key=lambda cell: (cell.length, cell.items))
+
+    @property
+    def twice_as_long(self) -> Cell:
+        """The cell of as many items, at twice the length."""
+        (cell,) = (c for c in self.cells if (c.length, c.items) == (2 * self.hardest.length, self.hardest.items))
+        return cell
+
+
+def find(rows: Sequence[dict]) -> list[Finding]:
+    """Return a finding for each task and model, in the order of the rows, over all of its seeds."""
+    findings = []
+    for task, model in dict.fromkeys((row["task"], row["model"]) for row in rows):
+        runs = [row for row in rows if (row["task"], row["model"]) == (task, model)]
+        cells = []
+        for groups in zip(*(run["groups"] for run in runs), strict=True):  # of one size, by all seeds
+            sizes = (groups[0][key] for key in ("length", "items", "trained", "chance"))
+            cells.append(Cell(*sizes, tuple(group["accuracy"] for group in groups)))
+        seconds = statistics.mean(run["train_seconds"] for run in runs)
+        findings.append(Finding(task, model, runs[0]["parameters"], seconds, tuple(cells)))
+    return findings
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """Say of each task what each model recalls at the largest sizes it was trained on, and at twice the length."""
+    sentences = []
+    for task in dict.fromkeys(finding.task for finding in findings):
+        of_task = [finding for finding in findings if finding.task == task]
+        cell, longer = of_task[0].hardest, of_task[0].twice_as_long
+        parts = [f"{f.model} {f.hardest.accuracy:.1%} and {f.twice_as_long.accuracy:.1%}" for f in of_task]
+        items = f" with {cell.items} items" if cell.items > 1 else ""
+        sizes = f"{task} at length {cell.length} and {longer.length}{items}"
+        sentences.append(f"{sizes}: {', '.join(parts)}, guessing {cell.chance:.1%}.")
+    seeds = len(findings[0].cells[0].accuracies)
+    count = "One seed" if seeds == 1 else f"{seeds} seeds"
+    return " ".join([*sentences, f"{count} each; the second length is beyond training."])
+
+
+def heat_map(axes: Axes, cells: Sequence[Cell]):
+    """Draw the accuracy of each cell as a color and a number; a frame holds the sizes of training."""
+    lengths, items = (sorted({getattr(cell, key) for cell in cells}) for key in ("length", "items"))
+    grid = np.full((len(items), len(lengths)), np.nan)
+    for cell in cells:
+        row, column = items.index(cell.items), lengths.index(cell.length)
+        grid[row, column] = cell.accuracy
+        color = "white" if cell.accuracy < 0.6 else "black"
+        axes.text(column, row, f"{100 * cell.accuracy:.0f}", ha="center", va="center", color=color, fontsize=9)
+    image = axes.imshow(grid, vmin=0, vmax=1, cmap="viridis", origin="lower", aspect="auto")
+    for row, column in {(items.index(c.items), lengths.index(c.length)) for c in cells if c.is_trained}:
+        corner, style = (column - 0.46, row - 0.46), {"fill": False, "edgecolor": "white", "linewidth": 1.5}
+        axes.add_patch(Rectangle(corner, 0.92, 0.92, **style))
+    axes.set_xticks(range(len(lengths)), lengths)
+    axes.set_yticks(range(len(items)), items)
+    axes.grid(visible=False)
+    axes.set_xlabel("length")
+    return image
+
+
+def single_heat_map(cells: Sequence[Cell], title: str) -> Figure:
+    """Return the heat map of one run, for TensorBoard."""
+    figure, axes = plots.subplots(figsize=(4, 1.6 + 0.35 * len({cell.items for cell in cells})))
+    heat_map(axes, cells)
+    axes.set_title(title)
+    axes.set_ylabel("items")
+    return figure
+
+
+def plot_findings(folder: pathlib.Path, findings: Sequence[Finding]):
+    """Write recall.png: a row for each task, a column for each model."""
+    tasks, models = (list(dict.fromkeys(getattr(f, key) for f in findings)) for key in ("task", "model"))
+    heights = {f.task: 1.4 + len({cell.items for cell in f.cells}) for f in findings}
+    figure, grid = plots.subplots(
+        len(tasks),
+        len(models),
+        figsize=(2.2 + 2.8 * len(models), 0.6 + 0.42 * sum(heights.values())),
+        height_ratios=[heights[task] for task in tasks],
+        squeeze=False,
+    )
+    for finding in findings:
+        row, column = tasks.index(finding.task), models.index(finding.model)
+        axes = grid[row, column]
+        image = heat_map(axes, finding.cells)
+        if not row:
+            axes.set_title(finding.model)
+        axes.set_ylabel(f"{finding.task}\nitems" if not column else "")
+    figure.colorbar(image, ax=grid, format=PercentFormatter(1), label="accuracy", fraction=0.03)
+    plots.save(figure, folder / "recall.png")
+
+
+COLUMNS = {
+    "task": lambda f: f.task,
+    "model": lambda f: f.model,
+    "parameters": lambda f: f"{f.parameters:,}",
+    "train seconds": lambda f: f"{f.seconds:.0f}",
+    "length x items": lambda f: f"{f.hardest.length} x {f.hardest.items}",
+    "accuracy": lambda f: str(f.hardest),
+    "twice as long": lambda f: str(f.twice_as_long),
+    "guessing": lambda f: f"{f.hardest.chance:.1%}",
+}
+NOTES = (
+    "Each model is trained on each task by itself. accuracy: of the ids to recall, at the largest length and number of "
+    "items of training (mean ± standard deviation over the seeds, if there are several); in parity, of the last bit. "
+    "twice as long: at twice that length, which was not trained. guessing: expected accuracy of a guess that knows all "
+    "but what has to be recalled, such as which values there are, but not whose."
+)
+IMAGE = "![Accuracy in percent by length and number of items; sizes of training are framed](recall.png)"
+
+
+def recall_report(folder: pathlib.Path, rows: Sequence[dict]) -> Report:
+    """Plot the runs and return the report."""
+    findings = find(rows)
+    plot_findings(folder, findings)
+    return Report(
+        "Recall",
+        verdict(findings),
+        Table.of(findings, COLUMNS),
+        ("task", "model", "accuracy", "twice as long", "guessing"),
+        without_texts(rows),
+        NOTES,
+        [IMAGE, "## By length and number of items", by_size(findings)],
+        {f"Samples of {row['run']}": row["sample"] for row in rows},
+    )
+
+
+def by_size(findings) -> Table:
+    """Return the accuracy of each task and model at each size, with a star at sizes of training."""
+    models = list(dict.fromkeys(finding.model for finding in findings))
+    lines = []
+    for task in dict.fromkeys(finding.task for finding in findings):
+        columns = [finding.cells for finding in findings if finding.task == task]
+        for cells in zip(*columns, strict=True):
+            size = f"{cells[0].length} x {cells[0].items}{' *' if cells[0].is_trained else '  '}"
+            lines.append([task, size, *map(str, cells), f"{cells[0].chance:.1%}"])
+    return Table(["task", "length x items", *models, "guessing"], lines)
+
+
+def train_all(settings: RecallConfig, folder: pathlib.Path) -> Report:
+    """Train every model on every task, unless it is finished in `folder`, and report what they recall."""
+    for name in settings.models:  # raises before anything is written
+        settings.model_config(name).build_model(settings.task(settings.tasks[0]).vocabulary_size)
+    print(
+        f"{len(settings.tasks)} tasks of lengths up to {settings.max_length}, {len(settings.models)} models, "
+        f"{settings.steps:,} steps of {settings.batch_size} rows each"
+    )
+    rows = []
+    for task in settings.tasks:
+        for seed in range(settings.num_seeds):
+            for model in settings.models:
+                rows.append(train_one(settings, folder, task, model, seed))
+    return recall_report(folder, rows)
+
+
+def train_one(settings: RecallConfig, folder: pathlib.Path, task: str, name: str, seed: int) -> dict:
+    """Return the result of a model on a task."""
+    config = settings.model_config(name)
+
+    def new_task(_):
+        model = config.build_model(settings.task(task).vocabulary_size, dtype=settings.train.dtype_policy)
+        run = RecallRun(model, settings, task, seed)
+
+        def accuracies():
+            row = {"task": task, "model": name, "parameters": 0, "train_seconds": 0, "groups": run.groups()}
+            figure = single_heat_map(find([row])[0].cells, f"{task}, {name}")
+            return Summaries({}, images={"recall": plots.pixels(figure)})
+
+        run.diagnostics = [accuracies]
+        return run
+
+    return {**run_task(folder, settings, f"{task}-{name}", config, new_task, seed=seed), "model": name}
+
+
+main = experiment_main("recall", RecallConfig, SMOKE, train_all, __doc__)
+
+if __name__ == "__main__":
+    main()
