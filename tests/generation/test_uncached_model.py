@@ -121,7 +121,7 @@ def test_a_model_of_nan_writes_nothing(make):
 
 
 def test_a_tokenizer_of_another_size_is_refused_before_anything_is_computed():
-    from keras_seq.saving.saved_model import ExportedTextGenerator  # needs TensorFlow
+    from keras_seq.saving.text_graph import ExportedTextGenerator  # needs TensorFlow
 
     model = LSTMConfig(4, 5).build_model(7)
     for size in (6, 8):

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from keras_seq.generation import generate
 from keras_seq.models import BiLSTMConfig, GRUConfig, LSTMConfig, TransformerConfig, XLSTMConfig
-from keras_seq.saving.saved_model import ExportedTextGenerator, export_saved_model
+from keras_seq.saving.saved_model import export_saved_model
+from keras_seq.saving.text_graph import ExportedTextGenerator
 from keras_seq.tokenizers import CharacterTokenizer, WordTokenizer
 from keras_seq.tokenizers.characters import TextToIds, with_text_input
 

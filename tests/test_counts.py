@@ -1,0 +1,140 @@
+"""How much there is to read: files that a call runs through, base classes, lines, foreign private names.
+
+`COUNTS` is the table. A change that needs a greater number writes it there and says why in its commit.
+"""
+
+import ast
+import inspect
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from keras_seq import layers
+
+ROOT = pathlib.Path(__file__).parents[1]
+DOCUMENTED = {"_exit"}  # of `os`: an underscore and yet public
+COUNTS = {  # what is counted: at most
+    "files of LSTM(64)(x) on TensorFlow": 9,
+    "files of TransformerBlock(...)(x) on TensorFlow": 14,
+    "files of compare --smoke": 110,
+    "classes of ours above a layer, itself included": 4,
+    "lines of a file": 400,
+    "lines of keras_seq": 24_000,
+    "files of keras_seq": 180,
+    "lines of experiments": 8_500,
+    "files of experiments": 70,
+    "lines of tests": 30_000,
+    "foreign private names": 12,
+}
+CALLS = {
+    "LSTM(64)(x)": "layers.LSTM(64)(x)",
+    "TransformerBlock(...)(x)": "layers.TransformerBlock(num_heads=2, feed_forward_dim=16, causal=True)(x)",
+}
+TRACE = """
+import json, sys, threading
+root, files = sys.argv[1], set()
+def note(frame, event, argument):
+    code = frame.f_code
+    if event == "call" and code.co_flags & 1 and code.co_name != "<module>" and code.co_filename.startswith(root):
+        files.add(code.co_filename[len(root):])
+def ours():
+    return json.dumps(sorted(path for path in files if path.startswith(("keras_seq", "experiments"))))
+"""
+TRACE_CALL = f"""{TRACE}
+import numpy as np
+from keras_seq import layers
+x = np.ones((2, 10, 8), "float32")
+sys.setprofile(note)
+eval(sys.argv[2])
+sys.setprofile(None)
+print(ours())
+"""
+TRACE_COMPARE = f"""{TRACE}
+from experiments.compare.__main__ import main
+import keras_seq.pretrained, keras_seq.training
+threading.setprofile(note)
+sys.setprofile(note)
+try:
+    main(["--smoke", "--log-dir", sys.argv[2]])
+except SystemExit as end:
+    assert not end.code
+sys.setprofile(None)
+print(ours())
+"""
+
+
+def files_of(program, argument, backend="tensorflow"):
+    """Return the files of ours in which a function runs, by a run under a profiler in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, f"{ROOT}{os.sep}", argument],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": backend},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def python_files(folder):
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_of_a_layer_runs_through_few_files(call):
+    files = files_of(TRACE_CALL, CALLS[call])
+    assert len(files) <= COUNTS[f"files of {call} on TensorFlow"], files
+
+
+@pytest.mark.smoke
+def test_a_comparison_runs_through_few_files(tmp_path):
+    files = files_of(TRACE_COMPARE, str(tmp_path))
+    assert len(files) <= COUNTS["files of compare --smoke"], files
+
+
+def test_a_layer_has_few_base_classes():
+    for name in layers.__all__:
+        member = getattr(layers, name)
+        if inspect.isclass(member):
+            ours = [base.__name__ for base in member.__mro__ if base.__module__.startswith("keras_seq.")]
+            assert len(ours) <= COUNTS["classes of ours above a layer, itself included"], ours
+
+
+def test_files_are_of_a_size_to_read():
+    for folder in ("keras_seq", "experiments"):
+        sizes = {path: text.count("\n") for path, text in python_files(folder).items()}
+        assert {path: size for path, size in sizes.items() if size > COUNTS["lines of a file"]} == {}
+        assert len(sizes) <= COUNTS[f"files of {folder}"]
+        assert sum(sizes.values()) <= COUNTS[f"lines of {folder}"]
+    assert sum(text.count("\n") for text in python_files("tests").values()) <= COUNTS["lines of tests"]
+
+
+def foreign_private_names():
+    """Return the names with an underscore that the library takes from objects of others, with the places."""
+    trees = {path: ast.parse(text) for path, text in python_files("keras_seq").items()}
+    nodes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
+    own = DOCUMENTED | {node.name for _, node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    own |= {node.id for _, node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    own |= {node.attr for _, node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    found = {}
+    for path, node in nodes:
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            if node.attr not in own:
+                found.setdefault(node.attr, []).append(f"{path}:{node.lineno}")
+        elif isinstance(node, ast.ImportFrom) and not node.module.startswith("keras_seq"):
+            for alias in node.names:
+                if f".{node.module}.{alias.name}".count("._"):
+                    found.setdefault(f"{node.module}.{alias.name}", []).append(f"{path}:{node.lineno}")
+    return found
+
+
+def test_few_private_names_of_others_are_used_and_each_has_its_reason():
+    found = foreign_private_names()
+    assert len(found) <= COUNTS["foreign private names"], found
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    assert [name for name in found if f"`{name}`" not in page] == []
