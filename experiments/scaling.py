@@ -24,19 +24,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from experiments.common import plots
+from experiments.common import options, plots
 from experiments.common.command import experiment_main
-from experiments.common.options import (
-    BatchSize,
-    CorpusName,
-    LogDir,
-    Resume,
-    Seed,
-    SequenceLength,
-    Smoke,
-    check_options,
-    check_unique,
-)
 from experiments.common.reports import Report, Table, thousands
 from experiments.common.runs import run_all
 from experiments.common.texts import random_windows_run, smoke_corpus, split_corpus
@@ -58,24 +47,24 @@ SMOKE_SIZES = {
 class ScalingConfig:
     """Train five sizes of two model families, and fit power laws to their losses."""
 
-    corpus: CorpusName = "docstrings"
+    corpus: options.CorpusName = "docstrings"
     families: tuple[Literal["lstm", "transformer"], ...] = ("lstm", "transformer")
     """Model families to train."""
     tokens: int = 460_800
     """Token budget: number of characters that each size is trained on, repetitions included."""
     compute: float = 3e11
     """Compute budget: floating-point operations (FLOPs) of the training of each size."""
-    batch_size: BatchSize = 12
-    sequence_length: SequenceLength = 64
-    seed: Seed = 0
-    log_dir: LogDir = "logs"
-    resume: Resume = None
-    smoke: Smoke = False
+    batch_size: options.BatchSize = 12
+    sequence_length: options.SequenceLength = 64
+    seed: options.Seed = 0
+    log_dir: options.LogDir = "logs"
+    resume: options.Resume = None
+    smoke: options.Smoke = False
     train: training.TrainConfig = training.TrainConfig(log_every=25, validate_every=1000)
 
     def __post_init__(self):
-        check_options(self, tokens=1, batch_size=1, sequence_length=1)
-        check_unique("--families", self.families)
+        options.check_options(self, tokens=1, batch_size=1, sequence_length=1)
+        options.check_unique("--families", self.families)
         if self.compute <= 0:
             raise ValueError(f"--compute {self.compute}: expected a number of FLOPs above zero, e.g. 4e11.")
 

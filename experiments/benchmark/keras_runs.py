@@ -168,9 +168,9 @@ def attention(case: Case, implementation: str):
 
     def run_steps(num_steps):
         for _ in range(num_steps):
-            found = step(q, k, v)
-        wait(found[0])
-        return found
+            result = step(q, k, v)
+        wait(result[0])
+        return result
 
     # Scores and values, once forward and twice backward; causal attention needs half of the T x T pairs.
     flops = 3 * 4 * case.sequence_length * case.embedding_dim // 2

@@ -214,9 +214,9 @@ def attention(case: Case):
 
     def run_steps(num_steps):
         for _ in range(num_steps):
-            found = step(q, k, v)
+            result = step(q, k, v)
         wait()
-        return found
+        return result
 
     return run_steps, {"tokens_per_step": case.tokens_per_step}
 

@@ -32,13 +32,13 @@ def start():
 def check_backend(name: str):
     """Exit with status 2 and one sentence unless the backend can train and is installed; "" is Keras's own choice."""
     if name not in ("", "tensorflow", "jax", "torch"):
-        sys.exit(_told(f"KERAS_BACKEND={name}: expected tensorflow, jax or torch."))
+        sys.exit(_messages(f"KERAS_BACKEND={name}: expected tensorflow, jax or torch."))
     if name and importlib.util.find_spec(name) is None:
         expected = "install it there, or set KERAS_BACKEND to one that is: tensorflow, jax or torch"
-        sys.exit(_told(f"KERAS_BACKEND={name}: {name} is not installed in {sys.executable}; {expected}."))
+        sys.exit(_messages(f"KERAS_BACKEND={name}: {name} is not installed in {sys.executable}; {expected}."))
 
 
-def _told(sentence):
+def _messages(sentence):
     print(sentence, file=sys.stderr)
     return 2
 

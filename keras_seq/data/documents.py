@@ -96,13 +96,13 @@ def find_files(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     return [InputFile.of(path) for path in {os.path.abspath(file): file for file in files}.values()]
 
 
-def named_files(name: str, is_wanted: Callable[[str], bool]) -> list[str]:
+def named_files(name: str, is_expected: Callable[[str], bool]) -> list[str]:
     """Return the files that a name stands for: those of a pattern, of a folder those that are wanted, or itself."""
     is_pattern = not os.path.lexists(name) and {*"*?["} & {*name} and "\0" not in name
     files = []
     for path in sorted(glob.glob(name, recursive=True)) if is_pattern else [name]:
         if os.path.isdir(path):
-            below = sorted(file for file in Path(path).rglob("*") if file.is_file() and is_wanted(str(file)))
+            below = sorted(file for file in Path(path).rglob("*") if file.is_file() and is_expected(str(file)))
             files += [str(one) for one in below if not any(part[0] == "." for part in one.relative_to(path).parts)]
         else:
             files.append(path)
