@@ -7,7 +7,7 @@ lm_eval = pytest.importorskip("lm_eval")
 
 from lm_eval.api.instance import Instance  # noqa: E402
 from lm_eval.tasks import TaskManager  # noqa: E402
-from tests.tokenizers.test_token_offsets import with_bos  # noqa: E402
+from tests.tokenizers.test_text import with_bos  # noqa: E402
 
 from keras_seq.evaluation import score_text  # noqa: E402
 from keras_seq.evaluation.harness import HarnessModel  # noqa: E402

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from keras import ops
-from tests.tokenizers.test_token_offsets import with_bos
+from tests.tokenizers.test_text import with_bos
 
 import keras_seq
 from keras_seq.evaluation import Evaluator, TextScore, score_text
