@@ -115,13 +115,18 @@ def initialize(tensors: dict[str, Tensor], variables: dict, files: TensorFiles) 
                         f"The tensor {name!r} has values that {target.dtype} cannot hold; expected another dtype=, "
                         "such as 'bfloat16' or 'mixed_float16'."
                     )
-                target._initialize(ops.convert_to_tensor(np.ascontiguousarray(part), dtype=target.dtype))
-                target._initializer = None
+                set_first_value(target, ops.convert_to_tensor(np.ascontiguousarray(part), dtype=target.dtype))
         elif not np.array_equal(files.read(name), files.read(names[tensor.name])):
             raise PretrainedError(
                 f"The tensor {name!r} differs from {names[tensor.name]!r}; expected equal values, as config.json ties "
                 "the two: tie_word_embeddings=true."
             )
+
+
+def set_first_value(variable, value) -> None:
+    """Give memory to a variable that has none yet (`without_memory`)."""
+    variable._initialize(value)
+    variable._initializer = None
 
 
 def tensor_of(tensor: Tensor, variables: dict) -> np.ndarray:

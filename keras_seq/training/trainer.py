@@ -397,4 +397,5 @@ def _build_compiled(model, dataset_fn):
         raise ValueError(f"{model.name} is compiled with another {name}; expected one of keras_seq.training.")
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    model._symbolic_build(data_batch=next(iter(dataset_fn(0, 1))))
+    model.test_on_batch(*keras.utils.unpack_x_y_sample_weight(next(iter(dataset_fn(0, 1)))))
+    model.reset_metrics()

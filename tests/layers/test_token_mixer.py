@@ -11,7 +11,7 @@ import pytest
 from keras import ops, tree
 
 from keras_seq import layers
-from keras_seq.training.muon_blocks import muon_blocks
+from keras_seq.training.muon import muon_blocks
 from tests.layers.conftest import compiled, rare_on_jax
 
 BACKEND = keras.backend.backend()

@@ -8,8 +8,7 @@ from keras import ops
 
 from keras_seq import layers
 from keras_seq.training import AdamW, InverseSqrtDecay, Muon, NorMuon, TrainConfig, WarmupLinearDecay
-from keras_seq.training.muon import polar_express, wide_and_normalized
-from keras_seq.training.muon_blocks import muon_blocks
+from keras_seq.training.muon import muon_blocks, polar_express, wide_and_normalized
 from keras_seq.training.optimizers import OPTIMIZERS
 from keras_seq.training.tensor_lists import add_all
 
