@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from ends import points
+from ends import CLOCKS, points
 from safetensors.numpy import load_file
 
 from keras_seq import layers
@@ -30,28 +30,9 @@ from keras_seq.training import (
 from keras_seq.training.callbacks import CheckpointCallback
 from keras_seq.training.run_config import flatten
 from keras_seq.training.run_folder import lock_run
+from tests.training.backend_run import DiesAt, Killed
 
 STEPS = 8
-CLOCKS = {"tokens_per_second", "seconds", "other_seconds"}
-
-
-class Killed(Exception):
-    """What ends a process without a word."""
-
-
-class DiesAt(keras.callbacks.Callback):
-    """Ends the process at a step, from a call of `fit` on."""
-
-    def __init__(self, step, fits=1):
-        super().__init__()
-        self.step, self.fits = step, fits
-
-    def on_train_begin(self, logs=None):
-        self.fits -= 1
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self.fits <= 0 and int(self.model.optimizer.iterations) == self.step:
-            raise Killed
 
 
 class Batches:
