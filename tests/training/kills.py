@@ -25,12 +25,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
-from ends import end
+from ends import differences, end
 
 from keras_seq import training
 from keras_seq.data import ArrayBatches, RandomWindows, StatefulWindows, TokenFiles
 from keras_seq.files import write_json
 from keras_seq.models import LANGUAGE_MODELS, MODELS, masked_lm
+from keras_seq.models.registry import sized
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
 from keras_seq.tracking.tensorboard import EventFile
@@ -39,6 +40,10 @@ from keras_seq.training import compilation, trainer
 CHARACTERS = "\n abcdefg"
 BATCH, LENGTH, STEPS = 3, 5, 96
 IDS = np.random.default_rng(0).integers(len(CHARACTERS), size=200).astype("int32")
+SIZES = {  # of a tiny model of each kind, with dropout where it has any
+    **{"embedding_dim": 4, "units": 4, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 6, "dropout": 0.2},
+    **{"state_dim": 2, "context_length": LENGTH, "num_encoder_layers": 1, "num_decoder_layers": 1, "num_tags": 2},
+}
 FILES = {"first.bin": IDS[:50], "second.bin": IDS[50:120]}  # what language models read, on disk
 TRAIN = training.TrainConfig(
     warmup_steps=2, log_every=6, validate_every=32, checkpoint_every=4, sample_length=3, patience=100
@@ -47,27 +52,13 @@ MOMENTS = ("time", "fsync", "half a file", "rename", "after rename", "remove", "
 MOST = {"remove": 3}  # operations of a kind at a start; of the others there are many
 
 
-def definition(name):
-    """A tiny model of each kind, with dropout where it has any."""
-    kind = MODELS[name]
-    fields = {"embedding_dim": 4, "units": 4, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 6, "dropout": 0.2}
-    fields |= {
-        "state_dim": 2,
-        "context_length": LENGTH,
-        "num_encoder_layers": 1,
-        "num_decoder_layers": 1,
-        "num_tags": 2,
-    }
-    return kind(**{name: value for name, value in fields.items() if name in kind.__dataclass_fields__})
-
-
 def train(name, folder):
     """Trains to the end, from the last checkpoint if there is one."""
     compilation.has_time_loop = lambda model: True  # no XLA
     keras.utils.set_random_seed(3)
     config = {"model": {"name": name}, "seed": 1}
     if name in LANGUAGE_MODELS:
-        model = definition(name).build_model(len(CHARACTERS))
+        model = sized(name, **SIZES).build_model(len(CHARACTERS))
         sizes = {"batch_size": BATCH, "sequence_length": LENGTH, "seed": 1}
         stateful = model.context_length is None
         files = TokenFiles.open([folder.parent / file for file in FILES])
@@ -77,7 +68,7 @@ def train(name, folder):
             folder, model, tokenizer, windows, tokenizer.decode(IDS[120:]), STEPS, TRAIN, config
         )
         return
-    model = definition(name).build_model(len(CHARACTERS) + 1)
+    model = sized(name, **SIZES).build_model(len(CHARACTERS) + 1)
     rows = IDS.reshape(20, 10) + 1  # 0 is padding
     firsts, seconds = rows[:, :LENGTH], rows[:, LENGTH:]
     if name == "bert":
@@ -213,11 +204,8 @@ def chains(name, kills, seed, place):
         if not ended:
             attempt(name, folder)
         got = end(folder)
-        wrong = [part for part in expected if got[part] != expected[part]]
-        print(
-            f"{name}, chain {chain}: {mine.total()} kills, {'differs in ' + ', '.join(wrong) if wrong else 'equal'}",
-            flush=True,
-        )
+        wrong = differences(got, expected)
+        print(f"{name}, chain {chain}: {mine.total()} kills, differs in {wrong}", flush=True)
         tried += mine
         survived += collections.Counter() if wrong else mine
         chain += 1

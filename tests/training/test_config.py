@@ -1,6 +1,5 @@
 """Options that would do nothing are errors, or a sentence where a short training leaves them without effect."""
 
-import dataclasses
 import re
 import typing
 
@@ -11,6 +10,7 @@ import pytest
 from keras_seq import layers
 from keras_seq.data import RandomWindows
 from keras_seq.models import MODELS, LSTMConfig
+from keras_seq.models.registry import sized
 from keras_seq.training import OPTIMIZERS, SGD, InverseSqrtDecay, OptionError, TrainConfig, compile_model, fit_resumable
 from keras_seq.training.config import (
     ADAM_LR_RATIOS,
@@ -82,9 +82,9 @@ UNLIKE = ("rnn", "lstm", "bilstm", "mingru", "mamba", "gated_deltanet", "hybrid"
 def test_the_models_without_a_residual_stream_are_recurrent(name):
     sizes = {"embedding_dim": 4, "units": 4, "num_heads": 2, "feed_forward_dim": 4, "context_length": 4, "num_tags": 2}
     sizes |= {"pattern": "rdgma", "num_layers": 5} if name == "hybrid" else {"num_layers": 2}
-    fields = {field.name for field in dataclasses.fields(MODELS[name])}
-    model = MODELS[name](**{field: size for field, size in sizes.items() if field in fields}).build_model(5)
-    assert family(model) == ("recurrent" if name in {"rnn", "gru", "lstm", "bilstm"} else "residual")
+    assert family(sized(name, **sizes).build_model(5)) == (
+        "recurrent" if name in {"rnn", "gru", "lstm", "bilstm"} else "residual"
+    )
 
 
 def test_what_is_given_goes_before_the_default_of_the_family():
