@@ -152,14 +152,6 @@ def test_every_optimizer_can_be_chosen_and_takes_its_options(name, precision):
     assert optimizer.weight_decay in (0.0, None)  # as Muon has it
 
 
-def test_only_muon_has_a_part_for_adam():
-    model = FAMILIES["recurrent"]
-    given = {
-        name for name in OPTIMIZERS if "adam_lr_ratio" in TrainConfig(optimizer=name).optimizer_options(model, STEPS)
-    }
-    assert given == {*MUONS}
-
-
 @pytest.mark.parametrize("precision", DTYPE_POLICIES)
 def test_a_precision_is_a_policy_of_keras_that_keeps_weights_in_float32(precision):
     policy = keras.dtype_policies.get(TrainConfig(precision=precision).dtype_policy)
@@ -201,8 +193,6 @@ def compiled(train, steps, **options):
     [
         ({"ema_momentum": 0.9}, "ema_momentum=0.9.* use_ema=True"),
         ({"optimizer": "adamw", "adam_lr_ratio": 0.3}, "adam_lr_ratio"),
-        ({"optimizer": "sgd", "weight_decay": 0.1}, "weight_decay"),
-        ({"optimizer": "sgd", "beta_2": 0.9}, "beta_2"),
         ({"learning_rate": 1e39}, "learning_rate=1e"),
     ],
 )
