@@ -146,6 +146,8 @@ def test_the_learning_rate_can_be_made_smaller_without_touching_its_schedule(mak
     step(optimizer, 0.0)
     assert float(optimizer.learning_rate) == pytest.approx(0.025)
     np.testing.assert_allclose(before - moved(optimizer)[0], 0.025, rtol=1e-5)
+    optimizer.learning_rate = 0.2
+    assert float(optimizer.learning_rate) == pytest.approx(0.05)
 
 
 def test_the_config_has_the_first_scale_after_it_has_moved(make):
