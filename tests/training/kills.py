@@ -48,7 +48,6 @@ FILES = {"first.bin": IDS[:50], "second.bin": IDS[50:120]}  # what language mode
 TRAIN = training.TrainConfig(
     warmup_steps=2, log_every=6, validate_every=32, checkpoint_every=4, sample_length=3, patience=100
 )
-MOMENTS = ("time", "fsync", "half a file", "rename", "after rename", "remove", "half an event")
 MOST = {"remove": 3}  # operations of a kind at a start; of the others there are many
 
 
@@ -89,60 +88,41 @@ def train(name, folder):
     write_json(folder / "result.json", {})
 
 
+def nothing(real, *arguments):
+    """Before the operation."""
+
+
+def torn(append, file, events):
+    """Within an event."""
+    append(file, events)
+    os.truncate(file.path, file.path.stat().st_size - 9)
+
+
+TRAPS = {  # moment: the operation, and what it still does before the process dies
+    "fsync": (os, "fsync", nothing),
+    "half a file": (pathlib.Path, "write_bytes", lambda real, path, data: real(path, data[: len(data) // 2])),
+    "rename": (os, "replace", nothing),
+    "after rename": (os, "replace", lambda real, *arguments: real(*arguments)),
+    "remove": (pathlib.Path, "unlink", nothing),  # of a checkpoint
+    "half an event": (EventFile, "_append", torn),
+}
+MOMENTS = ("time", *TRAPS)
+
+
 def lay_trap(moment, count):
     """Makes this process kill itself at the `count`-th operation of a kind."""
-    left = count
+    owner, name, last = TRAPS[moment]
+    real = getattr(owner, name)
 
-    def now():
-        nonlocal left
-        left -= 1
-        return left == 0
+    def trapped(*arguments, **options):
+        nonlocal count
+        count -= moment != "remove" or arguments[0].name.startswith("step-")
+        if count == 0:
+            last(real, *arguments)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*arguments, **options)
 
-    def die():
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    fsync, replace, write_bytes, unlink = os.fsync, os.replace, pathlib.Path.write_bytes, pathlib.Path.unlink
-    append = EventFile._append
-
-    def dying_fsync(number):
-        if now():
-            die()
-        fsync(number)
-
-    def dying_replace(old, new):
-        if moment == "rename" and now():
-            die()
-        replace(old, new)
-        if moment == "after rename" and now():
-            die()
-
-    def dying_write(path, data):
-        if now():
-            write_bytes(path, data[: len(data) // 2])
-            die()
-        return write_bytes(path, data)
-
-    def dying_unlink(path, missing_ok=False):
-        if path.name.startswith("step-") and now():
-            die()
-        unlink(path, missing_ok)
-
-    def torn_append(file, events):
-        append(file, events)
-        if now():
-            os.truncate(file.path, file.path.stat().st_size - 9)
-            die()
-
-    if moment == "fsync":
-        os.fsync = dying_fsync
-    elif moment in ("rename", "after rename"):
-        os.replace = dying_replace
-    elif moment == "half a file":
-        pathlib.Path.write_bytes = dying_write
-    elif moment == "remove":
-        pathlib.Path.unlink = dying_unlink
-    elif moment == "half an event":
-        EventFile._append = torn_append
+    setattr(owner, name, trapped)
 
 
 def attempt(name, folder, moment=None, chance=None):
