@@ -7,8 +7,8 @@ from keras import ops
 
 import keras_seq.ops
 from keras_seq.layers import SelectiveStateSpace
-from keras_seq.layers.base.initializers import TimeStepBias
 from keras_seq.layers.linear import mamba
+from keras_seq.layers.linear.mixer import TimeStepBias
 from tests.layers.conftest import compiled, rare_on_jax
 
 BACKEND = keras.backend.backend()
