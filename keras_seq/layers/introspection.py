@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_seq.layers.base.layer import layers_in
 from keras_seq.layers.recurrent.bidirectional import Bidirectional
 from keras_seq.layers.recurrent.gru import GRU
 from keras_seq.layers.recurrent.lstm import LSTM
@@ -61,12 +62,10 @@ def _walk(layer, path, attributes, visited, is_unnamed):
         return
     visited.add(id(layer))
     yield path, layer
-    values = [*vars(layer).values()] if attributes else (getattr(layer, name, None) for name in INNER_LAYERS)
-    for value in values:
-        for child in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(child, keras.layers.Layer):
-                child_path = path if is_unnamed(layer, child) else _join(path, child)
-                yield from _walk(child, child_path, attributes, visited, is_unnamed)
+    values = vars(layer).values() if attributes else (getattr(layer, name, None) for name in INNER_LAYERS)
+    for child in layers_in(values):
+        child_path = path if is_unnamed(layer, child) else _join(path, child)
+        yield from _walk(child, child_path, attributes, visited, is_unnamed)
 
 
 def _is_unnamed(parent, child):

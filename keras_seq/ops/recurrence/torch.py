@@ -14,6 +14,7 @@ torch.compile would unroll the time steps, at half the speed: in its graphs thes
 import torch
 from keras import ops
 
+from keras_seq.ops.dispatch import cpu_multiplies_bfloat16
 from keras_seq.ops.recurrence.reference import fused_rnn, stored_for_fused_rnn
 
 
@@ -49,7 +50,7 @@ def _lstm(x, state, kernel, recurrent_kernel, bias, training):
 def _multiplies_bfloat16(x):
     """Return whether oneDNN's LSTM runs for x."""
     is_bfloat16 = x.dtype == torch.bfloat16 and x.device.type == "cpu" and x.numel() > 0
-    return is_bfloat16 and torch.backends.mkldnn.enabled and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return is_bfloat16 and torch.backends.mkldnn.enabled and cpu_multiplies_bfloat16()
 
 
 def _gru(x, h, kernel, recurrent_kernel, bias, training):
