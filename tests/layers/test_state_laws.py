@@ -1,7 +1,4 @@
-"""What holds for every layer with a linear recurrence of a few heads, and for RGLRU, SLSTM and RWKV-7's other layers.
-
-Their formulas are tested in the file of each layer.
-"""
+"""What holds for every layer that keeps a state. The formulas are tested in the file of each layer."""
 
 import itertools
 
@@ -10,6 +7,7 @@ import numpy as np
 import pytest
 from keras import ops, tree
 
+import keras_seq.ops
 from keras_seq import layers
 from keras_seq.training.muon_blocks import muon_blocks
 from tests.layers.conftest import compiled, rare_on_jax
@@ -17,7 +15,8 @@ from tests.layers.conftest import compiled, rare_on_jax
 BACKEND = keras.backend.backend()
 B, T, D = 2, 9, 6
 numpy = ops.convert_to_numpy
-MAKERS = {
+ALL = {"return_sequences": True}
+MIXERS = {
     "RGLRU": lambda **k: layers.RGLRU(2, **k),
     "GriffinRecurrentBlock": lambda **k: layers.GriffinRecurrentBlock(2, kernel_size=3, **k),
     "Mamba2": lambda **k: layers.Mamba2(2, head_dim=3, state_dim=4, kernel_size=3, **k),
@@ -28,27 +27,38 @@ MAKERS = {
     "RWKV7TimeMix": lambda **k: layers.RWKV7TimeMix(2, rank=3, **k),
     "RWKV7Blocks": lambda **k: layers.RWKV7Blocks(2, 2, 7, rank=3, **k),
 }
+OTHERS = {
+    "SimpleRNN": lambda **k: layers.SimpleRNN(5, **ALL, **k),
+    "GRU": lambda **k: layers.GRU(5, **ALL, **k),
+    "GRU, reset before": lambda **k: layers.GRU(5, reset_after=False, **ALL, **k),
+    "LSTM": lambda **k: layers.LSTM(5, **ALL, **k),
+    "LayerNormLSTM": lambda **k: layers.LayerNormLSTM(5, **ALL, **k),
+    "MinGRU": lambda **k: layers.MinGRU(5, **ALL, **k),
+    "MinLSTM": lambda **k: layers.MinLSTM(5, **ALL, **k),
+    "CausalDepthwiseConv1D": lambda **k: layers.CausalDepthwiseConv1D(4, **k),
+    "SelectiveStateSpace": lambda **k: layers.SelectiveStateSpace(4, kernel_size=3, dt_rank=2, use_bias=True, **k),
+    "PreNormResidual": lambda **k: layers.PreNormResidual(
+        [layers.CausalDepthwiseConv1D(3, **k), layers.MinGRU(5, **ALL, **k), layers.Dense(D, **k)], **k
+    ),
+}
+MAKERS = MIXERS | OTHERS
 QUICK = ("GatedDeltaNet", "SLSTM", "RWKV7Blocks")
-each = rare_on_jax("make", MAKERS, quick=[MAKERS[name] for name in QUICK])
 # those that are parts of others, or have the recurrence of another
 LIKE_OTHERS = ("GriffinRecurrentBlock", "GatedLinearAttention", "RWKV7TimeMix")
-unlike = pytest.mark.parametrize(
-    "make",
-    [
-        pytest.param(
-            make,
-            marks=[pytest.mark.rare] * (name in LIKE_OTHERS or (BACKEND == "jax" and name not in QUICK)),
-        )
-        for name, make in MAKERS.items()
-    ],
-    ids=MAKERS,
-)
-# where a law takes long, the quick ones speak for the others on every backend
-quick = pytest.mark.parametrize(
-    "make",
-    [pytest.param(make, marks=[] if name in QUICK else [pytest.mark.rare]) for name, make in MAKERS.items()],
-    ids=MAKERS,
-)
+ON_JAX = (*QUICK, "LSTM", "MinGRU")
+SCANS = ("MinGRU", "MinLSTM", "SelectiveStateSpace")
+ROUNDING = {"float32": 1e-5, "mixed_bfloat16": 3e-2, "mixed_float16": 4e-3}
+
+
+def names(quick, cases=MAKERS):
+    """Parametrize over layers; all but the quick ones are `rare`."""
+    marked = [pytest.param(make, marks=[] if name in quick else pytest.mark.rare) for name, make in cases.items()]
+    return pytest.mark.parametrize("make", marked, ids=cases)
+
+
+each = rare_on_jax("make", MIXERS, quick=[MIXERS[name] for name in QUICK])
+unlike = names(ON_JAX if BACKEND == "jax" else MAKERS.keys() - {*LIKE_OTHERS})
+quick = names((*QUICK, *OTHERS) if BACKEND != "jax" else ON_JAX)  # where a law of a mixer takes long
 
 
 @pytest.fixture
@@ -69,47 +79,90 @@ def wide(y):
     return numpy(ops.cast(y, "float32"))
 
 
+def dtypes(values):
+    return [keras.backend.standardize_dtype(v.dtype) for v in tree.flatten(values)]
+
+
 def assert_equal_states(got, expected, rows=slice(None), **tolerance):
     for a, b in zip(tree.flatten(got), tree.flatten(expected), strict=True):
         np.testing.assert_allclose(wide(a)[rows], wide(b), **tolerance)
 
 
-@unlike
-def test_steps_and_parts_equal_the_whole(made, make):
-    layer, x = made(make), inputs()
-    call = compiled(lambda x, state: layer(x, state=state, return_state=True))
-    start = layer.get_initial_state(B)
-    whole, last = call(x, start)
+PADDING = [0, 0, 1, 1, 0, 1, 1, 1, 1]
+MASK = np.array([PADDING, PADDING[::-1]], bool)
+
+
+def check_parts(layer, policy, mask):
+    """Steps and parts with the state handed on are the whole, from a state that is not zero."""
+    near = {"atol": ROUNDING[policy], "rtol": ROUNDING[policy]}
+    call = compiled(lambda x, state, mask: layer(x, state=state, mask=mask, return_state=True))
+    x = ops.cast(inputs(), layer.compute_dtype)
+    real = np.ones((B, T), bool) if mask is None else mask
+    _, start = layer(inputs(seed=2), return_state=True)
+    whole, last = call(x, start, mask)
     cuts = np.sort(np.random.default_rng(5).choice(np.arange(1, T), 3, replace=False))
     for bounds in ([0, *cuts, T], range(T + 1)):
         state, parts = start, []
         for first, end in itertools.pairwise(bounds):
-            y, state = call(x[:, first:end], state)
-            parts.append(numpy(y))
-        np.testing.assert_allclose(np.concatenate(parts, 1), numpy(whole), atol=1e-5, rtol=1e-5)
-        assert_equal_states(state, last, atol=1e-5, rtol=1e-5)
-    y, state = layer.step(x[:, 0], start)
-    np.testing.assert_allclose(numpy(y), numpy(whole)[:, 0], atol=1e-5)
+            y, state = call(x[:, first:end], state, None if mask is None else mask[:, first:end])
+            assert dtypes([y, state]) == [layer.compute_dtype, *dtypes(layer.get_initial_state(B))]
+            parts.append(wide(y))
+        np.testing.assert_allclose(np.concatenate(parts, 1)[real], wide(whole)[real], **near)
+        assert_equal_states(state, last, **near)
+    if mask is None:
+        y, state = layer.step(x[:, 0], start)
+        assert dtypes([y, state]) == [layer.compute_dtype, *dtypes(start)]
+        np.testing.assert_allclose(wide(y), wide(whole)[:, 0], **near)
+
+
+@unlike
+@pytest.mark.parametrize("mask", [None, MASK], ids=["whole", "masked"])
+def test_steps_and_parts_equal_the_whole(made, make, mask):
+    check_parts(made(make), "float32", mask)
+
+
+@names(OTHERS if BACKEND != "jax" else ("LSTM", "MinGRU"), OTHERS)
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.rare)])
+def test_they_do_in_half_precision(made, make, policy):
+    check_parts(made(make, dtype=policy), policy, None)
+
+
+def check_mask(layer, padding):
+    x, valid = inputs(), np.array(padding, bool)
+    call = compiled(lambda x, mask: layer(x, mask=mask, return_state=True))
+    y, state = call(x, np.stack([valid, np.ones(T, bool)]))
+    short, last = layer(x[:1, valid], return_state=True)
+    np.testing.assert_allclose(numpy(y)[0, valid], numpy(short)[0], rtol=1e-5, atol=1e-5)
+    assert_equal_states(state, last, slice(1), rtol=1e-5, atol=1e-5)
+    if hasattr(layer, "return_sequences"):  # the output repeats, as in Keras
+        before = np.concatenate([np.zeros_like(y[0, :1]), numpy(y)[0, :-1]])
+        np.testing.assert_allclose(numpy(y)[0, ~valid], before[~valid], rtol=1e-5)
+    _, before = layer(inputs(seed=2), return_state=True)
+    _, after = layer(x, state=before, mask=np.zeros((B, T), bool), return_state=True)
+    assert_equal_states(after, before, rtol=1e-6)
 
 
 @quick
 @pytest.mark.parametrize(
     "padding",
     [
-        pytest.param([0, 0, 1, 1, 0, 1, 1, 1, 1], id="left"),
+        pytest.param(PADDING, id="left"),
         pytest.param([1, 1, 1, 1, 1, 1, 0, 0, 0], id="right", marks=pytest.mark.rare),  # and in test_contract.py
     ],
 )
 def test_a_mask_is_a_shorter_sequence(made, make, padding):
-    layer, x, valid = made(make), inputs(), np.array(padding, bool)
-    call = compiled(lambda x, mask: layer(x, mask=mask, return_state=True))
-    y, state = call(x, np.stack([valid, np.ones(T, bool)]))
-    short, last = layer(x[:1, valid], return_state=True)
-    np.testing.assert_allclose(numpy(y)[0, valid], numpy(short)[0], rtol=1e-5, atol=1e-5)
-    assert_equal_states(state, last, slice(1), rtol=1e-5, atol=1e-5)
-    _, before = layer(inputs(seed=2), return_state=True)
-    _, after = layer(x, state=before, mask=np.zeros((B, T), bool), return_state=True)
-    assert_equal_states(after, before, rtol=1e-6)
+    check_mask(made(make), padding)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="of the layers whose scan has another form there")
+@pytest.mark.parametrize("name", SCANS)
+def test_the_references_keep_these_laws_too(float64, check_gradients, made, name):
+    with keras_seq.ops.reference():
+        for mask in (None, MASK):
+            check_parts(made(MAKERS[name]), "float32", mask)
+        check_mask(made(MAKERS[name]), PADDING)
+        check_causality(made(MAKERS[name]))
+        check_gradients(made(MAKERS[name], dtype="float64"), inputs(dtype="float64"), mask=MASK)
 
 
 @unlike
@@ -139,14 +192,7 @@ def test_gradients_are_those_of_finite_differences(float64, check_gradients, mad
     check_gradients(made(make, dtype="float64"), inputs(length=5, dtype="float64"), mask=mask)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        # a loop takes seconds for what its gates show at once
-        pytest.param(make, marks=[] if name in ("GatedDeltaNet", "RWKV7Blocks") else pytest.mark.rare, id=name)
-        for name, make in MAKERS.items()
-    ],
-)
+@names(("GatedDeltaNet", "RWKV7Blocks"), MIXERS)  # a loop takes seconds for what its gates show at once
 def test_long_sequences_are_finite_in_bfloat16(gradients, made, make):
     if BACKEND != "tensorflow":
         pytest.skip("a minute of eager positions")
@@ -159,6 +205,14 @@ def test_long_sequences_are_finite_in_bfloat16(gradients, made, make):
         )
 
     assert all(np.isfinite(gradient).all() for gradient in gradients(loss, [*values, x]))
+
+
+@names(MAKERS if BACKEND != "jax" else ON_JAX)
+def test_inputs_that_are_no_sequence_of_this_width_are_refused(made, make):
+    with pytest.raises(ValueError, match=r"inputs has shape \(None, 3\); expected \[B, T, D\]"):
+        make().build((None, 3))
+    with pytest.raises(ValueError, match="was built for"):
+        made(make)(np.zeros((B, T, D + 1), "float32"))
 
 
 @each
