@@ -48,17 +48,3 @@ def test_a_projection_joins_the_widths_only_where_they_differ(kind):
     for units, blocks in ((5, 1), (7, 2)):
         model = kind(embedding_dim=5, units=units, tie_embeddings=True).build_model(VOCABULARY)
         assert len(model.blocks) == blocks
-
-
-@every_kind
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *((name, value) for name in ("embedding_dim", "units", "num_layers") for value in (0, -1, 1.5)),
-        *((name, value) for name in ("dropout", "recurrent_dropout") for value in (-0.1, 1.0)),
-        ("recurrent_initializer", "nonesuch"),
-    ],
-)
-def test_a_field_out_of_its_range_is_refused_by_name(kind, name, value):
-    with pytest.raises(ValueError, match=f"{name}={value!r}"):
-        kind(**{name: value})
