@@ -101,10 +101,10 @@ def load(
     variables = variables_of(models)
     tensors = match(family, {path: tuple(weight.shape) for path, weight in variables.items()}, files, ignore)
     initialize(tensors, variables, files)
-    for model in models:
-        for variable in model.variables:
-            if variable._value is None:  # seeds of dropout
-                variable._deferred_initialize()
+    loaded = {id(variables[path]) for tensor in tensors.values() for path in tensor.variables}
+    others = {id(v): v for model in models for v in model.variables if id(v) not in loaded}
+    for seed in others.values():  # of dropout
+        seed._initialize(seed._initializer(seed.shape, dtype=seed.dtype))
     encoder = models[1] if len(models) > 1 else None
     return Pretrained(models[0], tokenizer, config, size, stop_token_ids, encoder)
 

@@ -13,6 +13,7 @@ torch.compile would unroll the time steps, at half the speed: in its graphs thes
 
 import torch
 from keras import ops
+from torch._C._functorch import peek_interpreter_stack
 
 from keras_seq.ops.dispatch import cpu_multiplies_bfloat16
 from keras_seq.ops.recurrence.reference import fused_rnn, stored_for_fused_rnn
@@ -20,7 +21,7 @@ from keras_seq.ops.recurrence.reference import fused_rnn, stored_for_fused_rnn
 
 def is_not_transformed(kind, x, state, kernel, recurrent_kernel, bias, training=None) -> bool:
     """Return whether this is outside of `torch.func.grad`, in which there may be a `vmap`, which has no LSTM."""
-    return torch._C._functorch.peek_interpreter_stack() is None
+    return peek_interpreter_stack() is None
 
 
 @fused_rnn.on("torch", supports=is_not_transformed)
