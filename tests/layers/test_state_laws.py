@@ -27,7 +27,7 @@ MIXERS = {
     "RWKV7TimeMix": lambda **k: layers.RWKV7TimeMix(2, rank=3, **k),
     "RWKV7Blocks": lambda **k: layers.RWKV7Blocks(2, 2, 7, rank=3, **k),
 }
-OTHERS = {
+SINGLE = {
     "SimpleRNN": lambda **k: layers.SimpleRNN(5, **ALL, **k),
     "GRU": lambda **k: layers.GRU(5, **ALL, **k),
     "GRU, reset before": lambda **k: layers.GRU(5, reset_after=False, **ALL, **k),
@@ -37,6 +37,8 @@ OTHERS = {
     "MinLSTM": lambda **k: layers.MinLSTM(5, **ALL, **k),
     "CausalDepthwiseConv1D": lambda **k: layers.CausalDepthwiseConv1D(4, **k),
     "SelectiveStateSpace": lambda **k: layers.SelectiveStateSpace(4, kernel_size=3, dt_rank=2, use_bias=True, **k),
+}
+OTHERS = SINGLE | {
     "PreNormResidual": lambda **k: layers.PreNormResidual(
         [layers.CausalDepthwiseConv1D(3, **k), layers.MinGRU(5, **ALL, **k), layers.Dense(D, **k)], **k
     ),
