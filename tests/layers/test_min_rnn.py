@@ -164,13 +164,6 @@ def test_the_kernel_has_a_block_for_each_gate(made, kind):
 
 
 @each
-@pytest.mark.parametrize("units", [0, -1, 2.5, None, True])
-def test_units_that_are_no_size_are_refused(kind, units):
-    with pytest.raises(ValueError, match=f"units={units!r}; expected an integer of at least 1"):
-        kind(units)
-
-
-@each
 @both
 def test_a_negative_state_and_one_that_is_no_number_count_as_they_are(made, kind, route):
     """Nothing here makes one, but a caller may."""

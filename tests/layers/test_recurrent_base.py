@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Callable
 
 import keras
@@ -346,20 +345,6 @@ def test_state_goes_in_and_out_of_a_functional_model(case):
     predicted = model.predict([given, *values(state_like(layer, 2))], verbose=0)  # compiled
     expected = values(layer(numpy(embedding(given)), state=state_like(layer, 2), return_state=True))
     assert_close(predicted, expected, atol=2e-6)
-
-
-@pytest.mark.parametrize("make", [SimpleRNN, GRU, LSTM, LayerNormLSTM])
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("units", value) for value in (0, -1, 2.5, None)),
-        *(("dropout", value) for value in (1.0, -0.1)),
-        ("recurrent_dropout", 1),
-    ],
-)
-def test_wrong_arguments_are_refused(make, name, value):
-    with pytest.raises(ValueError, match=re.escape(f"{name}={value!r};")):
-        make(**{"units": 4, name: value})
 
 
 def test_layer_norm_does_not_see_the_size_of_its_matrices():

@@ -210,20 +210,6 @@ def test_layers_that_do_not_give_the_width_back_are_refused(layers):
         PreNormResidual(layers).build((None, None, D))
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"normalization": "batch"}, "normalization='batch'; expected one of 'layer', 'rms'"),
-        ({"dropout": 1.0}, "dropout=1.0; expected a number of at least 0 and less than 1"),
-        ({"dropout": -0.1}, "dropout=-0.1; expected"),
-    ],
-    ids=str,
-)
-def test_wrong_arguments(options, words):
-    with pytest.raises(ValueError, match=words):
-        PreNormResidual([keras.layers.Dense(D)], **options)
-
-
 def test_gradients_are_those_of_finite_differences(float64, check_gradients, randomize):
     if keras.backend.backend() != "tensorflow":
         pytest.skip("Keras normalizes in float32 there")

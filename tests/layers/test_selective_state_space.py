@@ -175,10 +175,3 @@ def test_weights_at_the_start():
     assert not numpy(layer.output_dense.kernel).any()
     assert not np.allclose(numpy(layer.b_dense.kernel), numpy(layer.c_dense.kernel))
     assert [part.bias is None for part in (layer.input_dense, layer.output_dense, layer.b_dense)] == [True] * 3
-
-
-@pytest.mark.parametrize("name", ["state_dim", "expand", "kernel_size", "dt_rank"])
-@pytest.mark.parametrize("value", [0, -1, 2.5, "4"])
-def test_sizes_that_are_none_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"{name}={value!r}; expected an integer"):
-        SelectiveStateSpace(**{name: value})

@@ -226,21 +226,6 @@ def test_states_of_another_width_or_batch_are_refused(made, make):
         layer(x, state=())
 
 
-INVALID = {
-    "num_groups": (lambda: layers.Mamba2(4, num_groups=3), "num_groups=3; expected a divisor of num_heads=4"),
-    "head_dim": (lambda: layers.MLSTM(2, head_dim=6), "head_dim=6; expected a multiple of qkv_block_size=4"),
-    "width": (lambda: layers.SLSTM(4).build((None, None, D)), "num_heads=4; expected a divisor of the width 6"),
-    "heads": (lambda: layers.RGLRU(4).build((None, None, D)), "num_heads=4; expected a divisor of the width 6"),
-    "value": (lambda: layers.RWKV7TimeMix(2, value_residual=True)(inputs()), "first_value is missing"),
-}
-
-
-@pytest.mark.parametrize(("make", "message"), INVALID.values(), ids=INVALID)
-def test_arguments_that_do_not_go_together_are_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
 @each
 def test_no_vector_is_orthogonalized_and_the_output_may_start_at_zero(made, make):
     layer = made(make)
