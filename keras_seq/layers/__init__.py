@@ -1,4 +1,4 @@
-"""Layers for sequences, written with `keras` and `keras.ops` only, so that they run on every Keras backend."""
+"""Layers for sequences, for every Keras backend: they own the weights and call the formulas of `keras_seq.ops`."""
 
 from keras_seq.layers.attention.cross_attention import CrossAttention
 from keras_seq.layers.attention.positions import LearnedPositions, PositionalEncoding, SegmentEmbedding

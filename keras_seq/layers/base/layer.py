@@ -211,8 +211,8 @@ SPELLINGS = {  # of arguments in Keras, KerasHub, PyTorch, transformers and tuto
 class Layer(keras.layers.Layer):
     """Base class of layers whose inputs are a dense tensor of real numbers.
 
-    Integers and booleans are real numbers too: `call` converts them by `checks.real`, so that a layer computes of
-    integers what it computes of the same numbers as floats. Each argument of the constructor is an attribute of the
+    Integers and booleans are real numbers too: `call` converts them by `tensor_checks.real`, so that a layer computes
+    of integers what it computes of the same numbers as floats. Each argument of the constructor is an attribute of the
     same name, from which the config is made. `enable_lora` and `quantize` are those of `keras.layers.Dense`, for all
     matrices of a layer, but that activations are not rounded.
     """

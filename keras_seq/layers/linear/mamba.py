@@ -1,4 +1,6 @@
-"""The Mamba block without its residual connection (Gu & Dao, 2023, figure 3).
+"""Selective state spaces: the Mamba block without its residual connection, and Mamba-2's mixer.
+
+The Mamba block without its residual connection (Gu & Dao, 2023, figure 3).
 
 u, gate = x W_u, x W_gate                               [B, T, E] each
 u = silu(causal convolution of u)

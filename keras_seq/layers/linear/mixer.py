@@ -1,4 +1,4 @@
-"""What linear recurrent layers share: initializers, the base class with heads, the short causal convolution."""
+"""What linear recurrent layers share: a base class with heads, and the short causal convolution."""
 
 import math
 

@@ -271,8 +271,8 @@ class RecurrentBase(RNNInterface):
         return None if activations == (keras.activations.tanh, keras.activations.sigmoid) else activations
 
     @property
-    def cudnn_supported(self) -> bool:
-        """Return whether cuDNN implements the formula of an LSTM or a GRU and its use is allowed."""
+    def has_fused_formula(self) -> bool:
+        """Return whether cuDNN and torch have this formula of an LSTM or a GRU, and `use_cudnn` allows them."""
         return self.activations is None and self.use_bias and self.use_cudnn is not False
 
     def build(self, input_shape):
