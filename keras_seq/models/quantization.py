@@ -4,8 +4,8 @@
     int4    W[g, j] = Q[g, j] / s_gj           a scale for each group of rows g too; an eighth and the scales
 
 Weights only: activations keep their precision. Matrices are those of `layers/base/layer.py` and, by Keras's own
-`quantize`, embeddings. Inner layers are not named in a model's config, so the model writes down its mode, and builds them again for
-8 or 4 bits when it is loaded.
+`quantize`, embeddings. Inner layers are not named in a model's config, so the model writes down its mode, and
+builds them again for 8 or 4 bits when it is loaded.
 """
 
 import dataclasses
