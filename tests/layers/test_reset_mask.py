@@ -20,7 +20,7 @@ ATTENTION = {
     "ALiBi, window": lambda: {"positions": layers.AlibiPositions(), "sliding_window": 3},
 }
 CASES = RECURRENT | {
-    name: lambda options=options: layers.MultiHeadSelfAttention(2, causal=True, **options())
+    name: lambda options=options: layers.MultiHeadSelfAttention(2, key_dim=4, causal=True, **options())
     for name, options in ATTENTION.items()
 }
 every_layer = pytest.mark.parametrize("name", CASES)
@@ -128,7 +128,7 @@ def test_backwards_there_is_no_reset():
 
 def test_a_transformer_block_and_a_stateful_layer_pass_it_on(randomize):
     x, reset_mask, _ = inputs()
-    block = layers.TransformerBlock(2, 6, causal=True, positions=layers.RotaryPositions())
+    block = layers.TransformerBlock(3, 6, causal=True, positions=layers.RotaryPositions())
     block.build((None, None, D))
     randomize(block)
     np.testing.assert_allclose(
