@@ -49,6 +49,7 @@ def add_all(variables: list, tensors: list, decay=1.0, factor=1.0) -> None:
 def adam_on_torch(variables, gradients, momenta, velocities, iterations, learning_rate, betas, epsilon) -> None:
     """Update the weights and both moments by torch's own Adam, after as many iterations."""
     values = [[variable.value for variable in those] for those in (variables, momenta, velocities)]
+    gradients = [gradient.to(value.dtype) for gradient, value in zip(gradients, values[0], strict=True)]
     steps = [torch.tensor(float(iterations)) for _ in variables]
     options = {"lr": float(learning_rate), "beta1": betas[0], "beta2": betas[1], "eps": epsilon, "weight_decay": 0.0}
     with torch.no_grad():
