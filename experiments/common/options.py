@@ -112,7 +112,11 @@ def command_line(
 def _for_help(config_class, hidden, further):
     """Return a dataclass without the options of some groups, and with those of a further dataclass."""
     fields = [
-        (f.name, Annotated[f.type, tyro.conf.Suppress], dataclasses.field(default_factory=f.default_factory))
+        (
+            f.name,
+            Annotated[f.type, tyro.conf.Suppress],
+            dataclasses.field(default=f.default, default_factory=f.default_factory),
+        )
         for f in dataclasses.fields(config_class)
         if f.name in hidden
     ]

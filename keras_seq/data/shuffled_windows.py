@@ -112,7 +112,7 @@ class PackedDocuments(WindowBatches):
         starts = self.files.document_starts()
         if not len(starts) or starts[0] != 0:
             raise ValueError("files do not begin with a document: split them by documents.")
-        object.__setattr__(self, "_borders", np.append(starts, len(self.files)))
+        object.__setattr__(self, "borders", np.append(starts, len(self.files)))
         if self.steps_per_epoch < 1:
             num_ids = self.tokens_per_step + 1
             raise ValueError(f"The documents have {len(self.files)} ids; expected {num_ids}: give more documents.")
@@ -134,7 +134,7 @@ class PackedDocuments(WindowBatches):
         position, length = index * self.tokens_per_step, self.tokens_per_step + 1
         first, last = np.searchsorted(ends, (position, position + length - 1), side="right")
         documents = order[first : last + 1]
-        starts, stops = self._borders[documents], self._borders[documents + 1]
+        starts, stops = self.borders[documents], self.borders[documents + 1]
         starts[0] = stops[0] - (ends[first] - position)
         stops[-1] -= ends[last] - (position + length)
         return self.files.spans(starts, stops - starts)
@@ -143,7 +143,7 @@ class PackedDocuments(WindowBatches):
 @functools.lru_cache(maxsize=1)
 def _order_and_ends(packed, epoch):
     """Return the order of an epoch's documents, and where each ends in the stream."""
-    lengths = np.diff(packed._borders)
+    lengths = np.diff(packed.borders)
     order = permutation(len(lengths), packed.seed, epoch, "documents")
     return order, np.cumsum(lengths[order])
 

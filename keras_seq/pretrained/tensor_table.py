@@ -17,7 +17,7 @@ from keras_seq.layers import PreNormResidual, TransformerBlock
 from keras_seq.layers.introspection import named_weights
 from keras_seq.models import LanguageModel
 from keras_seq.pretrained.family import Family, Layout, Tensor
-from keras_seq.pretrained.tensor_files import PretrainedError, TensorFiles, overflows
+from keras_seq.pretrained.folder_files import PretrainedError, TensorFiles, overflows
 
 MAX_NAMES = 3  # in a message
 UNEQUAL = {  # keys of a layer's config that do not change what it computes after training
@@ -115,13 +115,18 @@ def initialize(tensors: dict[str, Tensor], variables: dict, files: TensorFiles) 
                         f"The tensor {name!r} has values that {target.dtype} cannot hold; expected another dtype=, "
                         "such as 'bfloat16' or 'mixed_float16'."
                     )
-                target._initialize(ops.convert_to_tensor(np.ascontiguousarray(part), dtype=target.dtype))
-                target._initializer = None
+                set_first_value(target, ops.convert_to_tensor(np.ascontiguousarray(part), dtype=target.dtype))
         elif not np.array_equal(files.read(name), files.read(names[tensor.name])):
             raise PretrainedError(
                 f"The tensor {name!r} differs from {names[tensor.name]!r}; expected equal values, as config.json ties "
                 "the two: tie_word_embeddings=true."
             )
+
+
+def set_first_value(variable, value) -> None:
+    """Give memory to a variable that has none yet (`without_memory`)."""
+    variable._initialize(value)
+    variable._initializer = None
 
 
 def tensor_of(tensor: Tensor, variables: dict) -> np.ndarray:

@@ -12,6 +12,7 @@ same, but does not count the step, and data and seeds depend on its number here.
 
 import functools
 import math
+import types
 from collections.abc import Callable, Sequence
 
 import keras
@@ -20,7 +21,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.ops import replicas
 from keras_seq.ops.compiled import xla_compiled
-from keras_seq.training.tensor_lists import ON_TORCH, add_all, scaled, sums_of_squares
+from keras_seq.training.tensor_lists import ON_TORCH, scaled, sums_of_squares
 
 GROWTH_STEPS = 2000
 MAX_LOSS_SCALE = 2.0**24
@@ -97,15 +98,17 @@ class GradientGuard:
             checks.positive_integer("gradient_accumulation_steps", gradient_accumulation_steps)
         super().__init__(*args, loss_scale_factor=loss_scale_factor, **kwargs)
         # not self.global_clipnorm: Keras's `apply` would clip once more, and accumulate once more
-        self._max_norm, self._accumulation_steps = global_clipnorm, gradient_accumulation_steps
+        self._max_norm, self.accumulation_steps = global_clipnorm, gradient_accumulation_steps
         self.initial_scale = loss_scale_factor
         self.train_config = None  # of `compile_model`
 
     def build(self, variables):
         """Create the optimizer's variables and the guard's counters."""
-        super().build(variables)
-        if hasattr(self, "gradient_norm"):
+        if self.built:
             return
+        # in a namespace, as Keras would count those in a list of the optimizer among the optimizer's own
+        self._weights = types.SimpleNamespace(all=[*variables], index={id(v): n for n, v in enumerate(variables)})
+        super().build(variables)
         self.gradient_norm = self._scalar("gradient_norm", 0.0)
         self.lr_factor = self._scalar("lr_factor", 1.0)
         self.first_nonfinite_step = self._scalar("first_nonfinite_step", -1, "int32")
@@ -113,7 +116,7 @@ class GradientGuard:
         if self.loss_scale_factor is not None:
             self.loss_scale_factor = self._scalar("loss_scale", self.loss_scale_factor)
             self.steps_since_overflow = self._scalar("steps_since_overflow", 0, "int32")
-        if self._accumulation_steps is not None:
+        if self.accumulation_steps is not None:
             self._gradient_sums = self.add_optimizer_variables(variables, "gradient_accumulator")
 
     def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
@@ -135,20 +138,34 @@ class GradientGuard:
         return self.add_variable((), initializer=keras.initializers.Constant(value), dtype=dtype, name=name)
 
     @property
-    def accumulation_steps(self):
-        """Return the batches whose mean gradient makes an update, or None."""
-        return self._accumulation_steps
+    def trained(self) -> list:
+        """Return the weights that the optimizer was built with."""
+        return self._weights.all
+
+    def index_of(self, variable) -> int:
+        """Return the index of a weight in `trained`."""
+        return self._weights.index[id(variable)]
 
     @property
     def step(self):
         """Return the number of batches so far."""
-        return self._iterations
+        return super().iterations  # Keras does not know of the accumulation
 
     @property
     def iterations(self):
         """Return the number of updates so far, skipped ones included."""
-        steps = self._accumulation_steps
-        return self._iterations if steps is None else ops.floor_divide(self._iterations, steps)
+        steps = self.accumulation_steps
+        return self.step if steps is None else ops.floor_divide(self.step, steps)
+
+    @property
+    def learning_rate(self):
+        """Return the learning rate of this step, times `lr_factor`."""
+        rate = super().learning_rate
+        return rate * self.lr_factor.value if hasattr(self, "lr_factor") else rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate):
+        keras.optimizers.Optimizer.learning_rate.fset(self, rate)
 
     def scale_loss(self, loss):
         """Return the scaled loss. If it is not finite, a gradient will be NaN: that of the smallest weight alone.
@@ -159,7 +176,7 @@ class GradientGuard:
             return loss if self.loss_scale_factor is None else loss * self.loss_scale_factor
         if not self.built:
             return super().scale_loss(loss)
-        weights = [v for v in self._trainable_variables if v.trainable]  # one may have been frozen
+        weights = [v for v in self.trained if v.trainable]  # one may have been frozen
         require_weights(weights)
         weight = loss if keras.backend.backend() == "jax" else weights[_smallest(weights)]
         zero_or_nan = ops.where(ops.isfinite(loss), 0.0, float("nan"))
@@ -169,7 +186,7 @@ class GradientGuard:
         """Clip and apply the gradients, add them to those of the next batches, or skip the step."""
         if not self.built:
             self.build(trainable_variables)
-        variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
+        variables = self.trained if trainable_variables is None else list(trainable_variables)
         require_weights(variables)
         grads = [_dense(g, v.shape) for g, v in zip(grads, variables, strict=True)]
         if replicas.in_replica():
@@ -178,11 +195,11 @@ class GradientGuard:
             self._accumulate(grads, variables)
 
     def _accumulate(self, grads, variables):
-        steps = self._accumulation_steps
+        steps = self.accumulation_steps
         if steps is None:
             self._update(grads, variables)
             return
-        sums = [self._gradient_sums[self._get_variable_index(v)] for v in variables]
+        sums = [self._gradient_sums[self.index_of(v)] for v in variables]
         grads = [None if g is None else total + g for g, total in zip(grads, sums, strict=True)]
 
         def update():
@@ -194,9 +211,9 @@ class GradientGuard:
             for gradient, total in zip(grads, sums, strict=True):
                 if gradient is not None:
                     total.assign(gradient)
-            self._iterations.assign_add(1)
+            self.step.assign_add(1)
 
-        assign_if((self.step + 1) % steps == 0, update, accumulate, [*self._trainable_variables, *self.variables])
+        assign_if((self.step + 1) % steps == 0, update, accumulate, [*self.trained, *self.variables])
 
     def _update(self, grads, variables):
         self.compiled(lambda grads: self._apply(grads, sums_of_squares(grads), variables), variables)(grads)
@@ -217,7 +234,7 @@ class GradientGuard:
             finite & (self.first_nonfinite_step.value < 0),
             functools.partial(super().apply, grads, variables),
             functools.partial(self._skip, squares, variables, num_grads=sum(g is not None for g in grads)),
-            [*self._trainable_variables, *self.variables],
+            [*self.trained, *self.variables],
         )
         if self.loss_scale_factor is not None:
             self._update_loss_scale(finite)
@@ -231,24 +248,10 @@ class GradientGuard:
             self.update_step(gradient, variable.value, learning_rate)
 
     def _apply_weight_decay(self, variables):
-        """Decay the weights. Keras on torch refuses an empty list."""
-        variables = [v for v in variables if self._use_weight_decay(v)]
-        if self.weight_decay and replicas.in_strategy():
-            for variable in variables:
-                rate, decay = (ops.cast(x, variable.dtype) for x in (self.learning_rate, self.weight_decay))
-                variable.assign_sub(variable * decay * rate)
-        elif self.weight_decay and variables:
-            super()._apply_weight_decay(variables)
-
-    def _update_model_variables_moving_average(self, trainable_variables):
-        """Move the weights' average as Keras does, in few operations for all of them."""
-        if not self.use_ema:
-            return
-        pairs = zip(self._model_variables_moving_average, trainable_variables, strict=True)
-        averages, weights = zip(*((a, v.value) for a, v in pairs if a is not None), strict=True)
-        dtype = keras.backend.result_type(averages[0].dtype, "float32")
-        momentum = ops.cast(ops.not_equal(self.iterations, 0), dtype) * self.ema_momentum
-        add_all(averages, weights, decay=momentum, factor=1 - momentum)
+        """Decay the weights but for those excluded; in a replica, the copies of this device."""
+        for variable in filter(self._use_weight_decay, variables) if self.weight_decay else ():
+            rate, decay = (ops.cast(x, variable.dtype) for x in (self.learning_rate, self.weight_decay))
+            variable.assign_sub(variable * decay * rate)
 
     def _norm_and_clip_scale(self, squares):
         """Return the norm of the unscaled loss's gradients, and the factor that clips them."""
@@ -261,11 +264,13 @@ class GradientGuard:
         return norm, 1.0 if self._max_norm is None else smaller(1.0, self._max_norm / (norm + 1e-6))
 
     def clipped(self, grads, squares, dtype):
-        """Return the gradients of the unscaled loss, clipped, in a dtype; None for a variable without gradient."""
+        """Return the gradients of the unscaled loss in a dtype, clipped, by `clipnorm` or `clipvalue` too."""
         _, scale = self._norm_and_clip_scale(squares)
         scale = scale if self.loss_scale_factor is None else scale / self.loss_scale_factor
-        grads = [None if g is None else ops.cast(g, dtype) for g in grads]
-        return self._clip_gradients(scaled(grads, scale))  # by clipnorm or clipvalue
+        grads = scaled([ops.cast(g, dtype) for g in grads], scale)
+        if self.clipnorm:
+            return [g * self.clipnorm / ops.maximum(ops.norm(g), self.clipnorm) for g in grads]
+        return [ops.clip(g, -self.clipvalue, self.clipvalue) for g in grads] if self.clipvalue else grads
 
     def _skip(self, squares, variables, num_grads):
         """Count the step; record the first that no smaller loss scale can help, and its first bad gradient."""
@@ -277,12 +282,12 @@ class GradientGuard:
         count = ops.sum(is_nan)
         of_the_loss = ops.logical_or(count == num_grads, is_nan[_smallest(variables)] == ops.maximum(count, 1))
         # taken, since XLA would compile `indices[worst]` anew in every step
-        indices = ops.convert_to_tensor([self._get_variable_index(v) for v in variables], "int32")
+        indices = ops.convert_to_tensor([self.index_of(v) for v in variables], "int32")
         index = ops.where(of_the_loss, LOSS_INDEX, ops.take(indices, worst))
         self.first_nonfinite_index.assign(ops.where(first, index, self.first_nonfinite_index.value))
         step = ops.where(first, ops.cast(self.step, "int32"), self.first_nonfinite_step.value)
         self.first_nonfinite_step.assign(step)
-        self._iterations.assign_add(1)
+        self.step.assign_add(1)
 
     def _update_loss_scale(self, finite):
         steps = ops.where(finite, self.steps_since_overflow + 1, 0)
@@ -297,15 +302,7 @@ class GradientGuard:
         index = int(self.first_nonfinite_index)
         if index == LOSS_INDEX:
             return "The loss"
-        return f"The gradient (of {self._trainable_variables[index].path})"
-
-    def _get_current_learning_rate(self):
-        rate = self._learning_rate
-        if ON_TORCH and isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
-            rate = rate(int(self._iterations.value))  # in Python's numbers, as in `_norm_and_clip_scale`
-        else:
-            rate = super()._get_current_learning_rate()
-        return rate * self.lr_factor.value if hasattr(self, "lr_factor") else rate
+        return f"The gradient (of {self.trained[index].path})"
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
@@ -313,5 +310,5 @@ class GradientGuard:
             **super().get_config(),
             "global_clipnorm": self._max_norm,
             "loss_scale_factor": self.initial_scale,
-            "gradient_accumulation_steps": self._accumulation_steps,
+            "gradient_accumulation_steps": self.accumulation_steps,
         }

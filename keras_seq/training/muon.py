@@ -14,10 +14,13 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers import MLSTM, SLSTM, CausalDepthwiseConv1D, Mamba2, SelectiveStateSpace
+from keras_seq.layers.dense import BlockDiagonalDense
+from keras_seq.layers.recurrent.min_rnn import MinimalRNN
+from keras_seq.layers.recurrent.rnn import RecurrentBase
 from keras_seq.ops.dispatch import on_cpu
 from keras_seq.training import tensor_lists
 from keras_seq.training.guard import GradientGuard
-from keras_seq.training.muon_blocks import muon_blocks
 from keras_seq.training.tensor_lists import ON_TORCH, add_all, sums_of_squares, weighted_sums
 
 # Algorithm 1 of the paper, with its safety factor of 1.01 against rounding in bfloat16. The last one may be repeated.
@@ -34,6 +37,39 @@ COEFFICIENTS = [
     )
 ]
 MIN_ROWS = 256  # of matrices that TensorFlow multiplies together on a CPU; of smaller ones it has several at once
+
+PARTS_OF_PATHS = {"embeddings", "head", "lora_kernel_a", "lora_kernel_b"}  # of what is no hidden matrix
+TABLES = ("bias", "log_a", "bonus", "gates_kernel", "_lora_a", "_lora_b")  # ends of names, in this package's layers
+TWO_IN_ONE = {  # matrices of layers inside of a layer that splits their outputs
+    SelectiveStateSpace: ("input/kernel",),
+    Mamba2: ("input/kernel", "bc/kernel"),
+    MLSTM: ("input/kernel",),
+}
+SMALLEST_BLOCK = 9  # rows; of block-diagonal matrices: many tiny ones are left to AdamW
+
+
+def muon_blocks(variable) -> int:
+    """Return the matrices in a weight that are orthogonalized each by itself: a rule of names, shapes and layers.
+
+    1 is a matrix; n are n side by side along the last axis, such as the gates of an LSTM; 0 are numbers of features,
+    even where they have two axes: a depthwise convolution, decay rates, embeddings. A weight's own attribute
+    `muon_blocks`, of a layer from elsewhere, comes before the rule.
+    """
+    if PARTS_OF_PATHS & set(variable.path.split("/")) or len(variable.shape) != 2:
+        return 0
+    layer, (rows, columns) = getattr(variable, "layer_class", object), variable.shape
+    if hasattr(variable, "muon_blocks"):
+        return variable.muon_blocks
+    if layer is object:  # not of this package
+        return 1
+    if variable.name.endswith(TABLES) or issubclass(layer, CausalDepthwiseConv1D):
+        return 0
+    if issubclass(layer, (RecurrentBase, MinimalRNN)):
+        return layer.num_gates
+    if issubclass(layer, BlockDiagonalDense) or (variable.name == "recurrent_kernel" and issubclass(layer, SLSTM)):
+        return columns // rows if rows >= SMALLEST_BLOCK else 0
+    ends = [end for kind, names in TWO_IN_ONE.items() if issubclass(layer, kind) for end in names]
+    return 2 if variable.path.endswith(tuple(f"/{end}" for end in ends)) else 1
 
 
 def wide_and_normalized(x, dtype: str):
@@ -95,7 +131,7 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
 
     Unlike `keras.optimizers.Muon` it treats the gates of a recurrent layer as separate matrices. A hidden matrix is a
     weight of two axes that is not called `embeddings` and not in a layer named `head`; of the layers of this package
-    a rule knows more (muon_blocks.py). An attribute `muon_blocks = n` of a weight of your own says that it holds n
+    a rule knows more (`muon_blocks`). An attribute `muon_blocks = n` of a weight of your own says that it holds n
     matrices side by side along its last axis, each of which is orthogonalized separately, or, with 0, none.
 
     Args:
@@ -166,7 +202,7 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         """Return the indices of the hidden matrices, in a list those that are alike and faster together."""
         groups = {}
         for variable, gradient in zip(variables, grads, strict=True):
-            index = self._get_variable_index(variable)
+            index = self.index_of(variable)
             if gradient is not None and self.velocities[index] is None:
                 alike = tuple(variable.shape), variable.dtype, self.num_blocks[index]
                 groups.setdefault(alike if self._are_faster_together(index) else index, []).append(index)
@@ -179,7 +215,7 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
     def _squares_and_matrices(self, grads, variables):
         """Return the sums of squares, and for each group the normalized blocks of g + mu m, together or each."""
         squares, matrices = sums_of_squares(grads), []
-        gradients = dict(zip(map(self._get_variable_index, variables), grads, strict=True))
+        gradients = dict(zip(map(self.index_of, variables), grads, strict=True))
         for group in self._groups:
             momenta = [self.momenta[index].value for index in group]
             clipped = self.clipped([gradients[index] for index in group], squares, momenta[0].dtype)
@@ -192,7 +228,7 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         """Update the hidden matrices by Muon, and the other weights by AdamW."""
-        others = dict(zip(map(self._get_variable_index, trainable_variables), grads, strict=True))
+        others = dict(zip(map(self.index_of, trainable_variables), grads, strict=True))
         for group, orthogonal in zip(self._groups, self._orthogonal, strict=True):
             self._muon(group, [others.pop(index) for index in group], orthogonal, learning_rate)
         if others:
@@ -204,7 +240,7 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
 
     def _muon(self, group, grads, orthogonal, learning_rate):
         """Update a group, given what `polar_express` returned for its blocks together or for each of them."""
-        variables, momenta = _at(group, self._trainable_variables, self.momenta)
+        variables, momenta = _at(group, self.trained, self.momenta)
         add_all(momenta, grads, decay=self.momentum)
         dtype, (rows, columns) = momenta[0].dtype, momenta[0].shape
         columns //= self.num_blocks[group[0]]
@@ -219,7 +255,7 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         return rate * blocks
 
     def _adamw(self, indices, grads, learning_rate):
-        variables, momenta, velocities = _at(indices, self._trainable_variables, self.momenta, self.velocities)
+        variables, momenta, velocities = _at(indices, self.trained, self.momenta, self.velocities)
         betas = self.adam_beta_1, self.adam_beta_2
         if ON_TORCH:
             args = variables, grads, momenta, velocities, self.iterations, learning_rate, betas, self.epsilon
@@ -263,10 +299,10 @@ class NorMuon(Muon):
         if self.built:
             return
         super().build(variables)
-        self.neuron_velocities = [self._neuron_velocity(v) if self.is_hidden_matrix(v) else None for v in variables]
+        pairs = zip(variables, self.num_blocks, strict=True)
+        self.neuron_velocities = [self._neuron_velocity(v, blocks) if blocks else None for v, blocks in pairs]
 
-    def _neuron_velocity(self, variable):
-        blocks = self.num_blocks[self._get_variable_index(variable)]
+    def _neuron_velocity(self, variable, blocks):
         name = f"{variable.path.replace('/', '_')}_neuron_velocity"
         return self.add_variable(
             (blocks, variable.shape[1] // blocks), initializer="zeros", dtype=variable.dtype, name=name

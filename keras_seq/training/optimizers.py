@@ -13,6 +13,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.training.guard import GradientGuard
 from keras_seq.training.muon import Muon, NorMuon
+from keras_seq.training.tensor_lists import ON_TORCH
 
 
 def _class_of(optimizer_class):
@@ -125,7 +126,9 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.final_lr_fraction = checks.number("final_lr_fraction", final_lr_fraction, min_value=0, max_value=1)
 
     def __call__(self, step):
-        """Return the learning rate of a step, float32; that of a Python integer is a Python number."""
+        """Return the learning rate of a step, float32; that of a Python integer, and on torch, is a Python number."""
+        if ON_TORCH and isinstance(step, keras.Variable):  # whose operations would take longer than a small update
+            step = int(step.value)
         smaller, larger = (min, max) if isinstance(step, int) else (ops.minimum, ops.maximum)
         step = step if isinstance(step, int) else ops.cast(step, "float32")
         rise = (step + 1.0) / max(1, self.warmup_steps)

@@ -23,13 +23,11 @@ import keras
 from tqdm import tqdm
 
 from keras_seq.evaluation.evaluator import sharing_losses
-from keras_seq.files import remove_leftovers
+from keras_seq.files import StopRequest, StopRequested, remove_leftovers
 from keras_seq.saving.keras_file import save_model
-from keras_seq.stop_signals import StopRequest, StopRequested
-from keras_seq.tracking.layout import validation_key
-from keras_seq.tracking.progress import ProgressBar, scoring_bar
 from keras_seq.tracking.summaries import SAMPLE, Summaries
-from keras_seq.tracking.tracker import import_tracker, open_tracker
+from keras_seq.tracking.tensorboard import validation_key
+from keras_seq.tracking.tracker import ProgressBar, import_tracker, open_tracker, scoring_bar
 from keras_seq.training import checkpoints, distributed
 from keras_seq.training.callbacks import (
     CheckpointCallback,
@@ -117,7 +115,7 @@ class Trainer:
         Raises:
             TrainingDiverged: If a loss or gradient was NaN or infinite and, with on_nan="rollback", all MAX_ROLLBACKS
                 rollbacks were used.
-            TrainingInterrupted: If a stop was requested (stop_signals.py), after a checkpoint is saved. A validation
+            TrainingInterrupted: If a stop was requested (files.py), after a checkpoint is saved. A validation
                 that was cut off is repeated on resume.
             CheckpointError: If the run in the folder has other settings or another config, or its files are corrupt.
             OSError: If a file cannot be written, or another process trains in the folder.
@@ -156,8 +154,7 @@ class Trainer:
         start_step = checkpoints.load_latest(self.checkpoint_folder, model)
         distributed.check_equal({"the step of the latest checkpoint": start_step})
         if start_step > last_step:
-            steps = f"expected at least as many steps, not {last_step:,}"
-            raise CheckpointError(f"{self.folder} is at step {start_step:,}: {steps}.")
+            raise CheckpointError(f"{self.folder} is at step {start_step:,}; expected at most {last_step:,}, the last.")
         checkpoints.prune(self.checkpoint_folder, train.max_checkpoints_to_keep)  # a kill may have prevented it
         tracker_name = train.tracker if distributed.is_first() else "tensorboard"
         tracker = cleanup.enter_context(open_tracker(tracker_name, self.folder, start_step * self.tokens_per_step))
@@ -175,8 +172,7 @@ class Trainer:
         saver = CheckpointCallback(self.checkpoint_folder, train, last_step, logger, validation, self.stop)
         progress = ProgressBar(self.folder.name, self.tokens_per_step, start_step, last_step)
         cleanup.callback(progress.on_train_end)
-        settings = {name: part for name, part in self.config.items() if name != "architecture"}  # of hundreds of lines
-        tracker.write_settings(flatten(settings), model)
+        tracker.write_settings(flatten(self.config | {"architecture": {}}), model)  # which has hundreds of lines
 
         # What a stop or a kill kept the checkpoint's step from.
         if validation.is_missing(start_step, lines):
@@ -352,15 +348,7 @@ def train_model(
         config["tokenizer"] = describe_tokenizer(tokenizer)
     config |= {"versions": versions(), "environment": environment()}
     trainer = Trainer(
-        folder=folder,
-        training_model=training_model,
-        dataset_fn=dataset_fn,
-        tokens_per_step=tokens_per_step,
-        total_steps=total_steps,
-        train=train,
-        validate_fn=validate_fn,
-        config=config,
-        **options,
+        folder, training_model, dataset_fn, tokens_per_step, total_steps, train, validate_fn, config, **options
     )
     folder.mkdir(parents=True, exist_ok=True)
     with distributed.noticing_loss(), lock_run(folder):
@@ -383,8 +371,10 @@ def train_model(
         }
         for name, value in result.items():
             if isinstance(value, float) and not math.isfinite(value):
-                message = f"{name} is {value} at the end of {folder.name}: training has diverged; try a smaller "
-                raise TrainingDiverged(message + "learning rate.", logger.step)
+                message = (
+                    f"{name}={value} at the end of {folder.name}: training has diverged; try a smaller learning rate."
+                )
+                raise TrainingDiverged(message, logger.step)
         write_result(folder, result)
         checkpoints.keep_last(trainer.checkpoint_folder)
     return result
@@ -397,4 +387,8 @@ def _build_compiled(model, dataset_fn):
         raise ValueError(f"{model.name} is compiled with another {name}; expected one of keras_seq.training.")
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    model._symbolic_build(data_batch=next(iter(dataset_fn(0, 1))))
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(next(iter(dataset_fn(0, 1))))
+    y_pred = model(x, training=False)
+    model.compute_loss(x, y, y_pred, sample_weight, training=False)
+    model.compute_metrics(x, y, y_pred, sample_weight)
+    model.reset_metrics()

@@ -66,7 +66,7 @@ def test_custom_scalars_overlay_the_models(server, lines):
 def test_the_hparams_table_has_settings_and_final_scores(server, comparison, lines):
     experiment = server.json("plugin/hparams/experiment", {"experimentName": ""})
     metrics = [info["name"] for info in experiment["metricInfos"]]
-    columns = ["model.name", "parameters (millions)", "seed", "windows"]
+    columns = ["model.name", "parameters (millions)", "seed", "train.learning_rate", "windows", "train.optimizer"]
     assert [info["name"] for info in experiment["hparamInfos"]] == columns
     request = {
         "experimentName": "",

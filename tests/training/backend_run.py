@@ -38,14 +38,17 @@ class Killed(Exception):
 
 
 class DiesAt(keras.callbacks.Callback):
-    """End the process at a step."""
+    """End the process at a step, from a call of `fit` on."""
 
-    def __init__(self, step):
+    def __init__(self, step, fits=1):
         super().__init__()
-        self.step = step
+        self.step, self.fits = step, fits
+
+    def on_train_begin(self, logs=None):
+        self.fits -= 1
 
     def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.step) == self.step:
+        if self.fits <= 0 and int(self.model.optimizer.step) == self.step:
             raise Killed
 
 

@@ -43,6 +43,11 @@ def points(folder):
     return [(*point, value) for point, value in found.items()]
 
 
+def differences(got, expected):
+    """The parts in which one `end` is not another."""
+    return [part for part in expected if got[part] != expected[part]]
+
+
 def end(folder):
     """What has to be equal."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -25,7 +25,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
-from ends import end
+from ends import differences, end
+from keras_seq.models.registry import sized
 
 from keras_seq import training
 from keras_seq.data import ArrayBatches, RandomWindows, StatefulWindows, TokenFiles
@@ -39,26 +40,15 @@ from keras_seq.training import compilation, trainer
 CHARACTERS = "\n abcdefg"
 BATCH, LENGTH, STEPS = 3, 5, 96
 IDS = np.random.default_rng(0).integers(len(CHARACTERS), size=200).astype("int32")
+SIZES = {  # of a tiny model of each kind, with dropout where it has any
+    **{"embedding_dim": 4, "units": 4, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 6, "dropout": 0.2},
+    **{"state_dim": 2, "context_length": LENGTH, "num_encoder_layers": 1, "num_decoder_layers": 1, "num_tags": 2},
+}
 FILES = {"first.bin": IDS[:50], "second.bin": IDS[50:120]}  # what language models read, on disk
 TRAIN = training.TrainConfig(
     warmup_steps=2, log_every=6, validate_every=32, checkpoint_every=4, sample_length=3, patience=100
 )
-MOMENTS = ("time", "fsync", "half a file", "rename", "after rename", "remove", "half an event")
 MOST = {"remove": 3}  # operations of a kind at a start; of the others there are many
-
-
-def definition(name):
-    """A tiny model of each kind, with dropout where it has any."""
-    kind = MODELS[name]
-    fields = {"embedding_dim": 4, "units": 4, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 6, "dropout": 0.2}
-    fields |= {
-        "state_dim": 2,
-        "context_length": LENGTH,
-        "num_encoder_layers": 1,
-        "num_decoder_layers": 1,
-        "num_tags": 2,
-    }
-    return kind(**{name: value for name, value in fields.items() if name in kind.__dataclass_fields__})
 
 
 def train(name, folder):
@@ -67,7 +57,7 @@ def train(name, folder):
     keras.utils.set_random_seed(3)
     config = {"model": {"name": name}, "seed": 1}
     if name in LANGUAGE_MODELS:
-        model = definition(name).build_model(len(CHARACTERS))
+        model = sized(name, **SIZES).build_model(len(CHARACTERS))
         sizes = {"batch_size": BATCH, "sequence_length": LENGTH, "seed": 1}
         stateful = model.context_length is None
         files = TokenFiles.open([folder.parent / file for file in FILES])
@@ -77,7 +67,7 @@ def train(name, folder):
             folder, model, tokenizer, windows, tokenizer.decode(IDS[120:]), STEPS, TRAIN, config
         )
         return
-    model = definition(name).build_model(len(CHARACTERS) + 1)
+    model = sized(name, **SIZES).build_model(len(CHARACTERS) + 1)
     rows = IDS.reshape(20, 10) + 1  # 0 is padding
     firsts, seconds = rows[:, :LENGTH], rows[:, LENGTH:]
     if name == "bert":
@@ -98,60 +88,41 @@ def train(name, folder):
     write_json(folder / "result.json", {})
 
 
+def nothing(real, *arguments):
+    """Before the operation."""
+
+
+def torn(append, file, events):
+    """Within an event."""
+    append(file, events)
+    os.truncate(file.path, file.path.stat().st_size - 9)
+
+
+TRAPS = {  # moment: the operation, and what it still does before the process dies
+    "fsync": (os, "fsync", nothing),
+    "half a file": (pathlib.Path, "write_bytes", lambda real, path, data: real(path, data[: len(data) // 2])),
+    "rename": (os, "replace", nothing),
+    "after rename": (os, "replace", lambda real, *arguments: real(*arguments)),
+    "remove": (pathlib.Path, "unlink", nothing),  # of a checkpoint
+    "half an event": (EventFile, "_append", torn),
+}
+MOMENTS = ("time", *TRAPS)
+
+
 def lay_trap(moment, count):
     """Makes this process kill itself at the `count`-th operation of a kind."""
-    left = count
+    owner, name, last = TRAPS[moment]
+    real = getattr(owner, name)
 
-    def now():
-        nonlocal left
-        left -= 1
-        return left == 0
+    def trapped(*arguments, **options):
+        nonlocal count
+        count -= moment != "remove" or arguments[0].name.startswith("step-")
+        if count == 0:
+            last(real, *arguments)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*arguments, **options)
 
-    def die():
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    fsync, replace, write_bytes, unlink = os.fsync, os.replace, pathlib.Path.write_bytes, pathlib.Path.unlink
-    append = EventFile._append
-
-    def dying_fsync(number):
-        if now():
-            die()
-        fsync(number)
-
-    def dying_replace(old, new):
-        if moment == "rename" and now():
-            die()
-        replace(old, new)
-        if moment == "after rename" and now():
-            die()
-
-    def dying_write(path, data):
-        if now():
-            write_bytes(path, data[: len(data) // 2])
-            die()
-        return write_bytes(path, data)
-
-    def dying_unlink(path, missing_ok=False):
-        if path.name.startswith("step-") and now():
-            die()
-        unlink(path, missing_ok)
-
-    def torn_append(file, events):
-        append(file, events)
-        if now():
-            os.truncate(file.path, file.path.stat().st_size - 9)
-            die()
-
-    if moment == "fsync":
-        os.fsync = dying_fsync
-    elif moment in ("rename", "after rename"):
-        os.replace = dying_replace
-    elif moment == "half a file":
-        pathlib.Path.write_bytes = dying_write
-    elif moment == "remove":
-        pathlib.Path.unlink = dying_unlink
-    elif moment == "half an event":
-        EventFile._append = torn_append
+    setattr(owner, name, trapped)
 
 
 def attempt(name, folder, moment=None, chance=None):
@@ -213,11 +184,8 @@ def chains(name, kills, seed, place):
         if not ended:
             attempt(name, folder)
         got = end(folder)
-        wrong = [part for part in expected if got[part] != expected[part]]
-        print(
-            f"{name}, chain {chain}: {mine.total()} kills, {'differs in ' + ', '.join(wrong) if wrong else 'equal'}",
-            flush=True,
-        )
+        wrong = differences(got, expected)
+        print(f"{name}, chain {chain}: {mine.total()} kills, differs in {wrong}", flush=True)
         tried += mine
         survived += collections.Counter() if wrong else mine
         chain += 1

@@ -18,7 +18,9 @@ import sys
 import tempfile
 import time
 
-from tests.training.ends import end
+import pytest
+
+from tests.training.ends import differences, end
 
 CACHE = tempfile.TemporaryDirectory()  # of compiled programs, which all starts share
 ROOT = pathlib.Path(__file__).parents[2]
@@ -32,26 +34,22 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def environment(process, port, number=2):
-    """The variables of one of several processes."""
-    flags = "--xla_force_host_platform_device_count=1"
+def on_jax(*arguments, simulated=1, **environment):
+    """Start `python ...` on JAX with simulated devices; skip a test where it is not installed."""
+    pytest.importorskip("jax")
+    flags = f"--xla_force_host_platform_device_count={simulated}"
     backend = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
-    backend["JAX_COMPILATION_CACHE_DIR"] = CACHE.name
-    backend["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    name = "KERAS_DISTRIBUTION"
-    addresses = {f"{name}_JOB_ADDRESSES": f"127.0.0.1:{port}", f"{name}_NUM_PROCESSES": str(number)}
-    return {**os.environ, **backend, **addresses, f"{name}_PROCESS_ID": str(process)}
+    command, pipes = [sys.executable, *map(str, arguments)], {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **backend, **environment}, text=True, **pipes)
 
 
 def start(*commands):
     """Start a process for each command `python ...`; they find each other."""
-    port, pipes = free_port(), {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return [
-        subprocess.Popen(
-            [sys.executable, *map(str, command)], cwd=ROOT, env=environment(n, port, len(commands)), **pipes
-        )
-        for n, command in enumerate(commands)
-    ]
+    cache = {"JAX_COMPILATION_CACHE_DIR": CACHE.name, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    place = {"JOB_ADDRESSES": f"127.0.0.1:{free_port()}", "NUM_PROCESSES": str(len(commands))}
+    places = ({**place, "PROCESS_ID": str(n)} for n in range(len(commands)))
+    variables = [{f"KERAS_DISTRIBUTION_{name}": value for name, value in one.items()} for one in places]
+    return [on_jax(*command, **cache, **one) for command, one in zip(commands, variables, strict=True)]
 
 
 def train(folder, *names, victim=None, kill=()):
@@ -131,8 +129,8 @@ def main():
             last = train(folder, "lstm")
             assert [status for status, _, _ in last] == [0, 0], last
             got = end(folder / "lstm")
-            wrong = [part for part in expected if got[part] != expected[part]]
-            print(f"chain {chain}: {mine} kills, {'differs in ' + ', '.join(wrong) if wrong else 'equal'}", flush=True)
+            wrong = differences(got, expected)
+            print(f"chain {chain}: {mine} kills, differs in {wrong}", flush=True)
             kills, lost, chain = kills + mine, lost + mine * bool(wrong), chain + 1
     print(f"{kills - lost} of {kills} kills survived")
     sys.exit(lost > 0)

@@ -190,6 +190,7 @@ def test_a_kill_before_the_name_of_the_latest_was_written_is_no_loss_later(small
 def test_where_there_is_none_training_begins(small, tmp_path):
     assert checkpoints.load_latest(tmp_path, small(0)) == 0
     assert checkpoints.load_latest(tmp_path / "nowhere", small(0)) == 0
+    assert checkpoints.list_checkpoints(tmp_path / "nowhere") == []
 
 
 @pytest.mark.parametrize("change", ["name", "type", "shape"])
@@ -234,10 +235,6 @@ def test_a_write_that_fails_names_the_file_and_leaves_the_old_ones(small, tmp_pa
     after = {path.name: path.read_bytes() for path in checkpoints.list_checkpoints(tmp_path)}
     assert after.items() >= before.items()
     assert not list(tmp_path.glob(".*"))
-
-
-def test_a_folder_that_is_not_there_holds_none(tmp_path):
-    assert checkpoints.list_checkpoints(tmp_path / "nowhere") == []
 
 
 def test_a_folder_that_vanished_is_an_error(small, tmp_path):

@@ -4,7 +4,6 @@ process_kills.py has the random kills, in numbers.
 """
 
 import json
-import os
 import re
 import socket
 import subprocess
@@ -13,12 +12,12 @@ import sys
 import keras
 import numpy as np
 import pytest
+from keras_seq.models.registry import sized
 
-from keras_seq.models import MODELS as MODELS_BY_NAME
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.training import LostProcess, distributed
 from tests.training.ends import points
-from tests.training.process_kills import ROOT, SENTENCE, end, environment, hang, says_why, start, train
+from tests.training.process_kills import ROOT, SENTENCE, end, hang, on_jax, says_why, start, train
 
 ADDRESSES, NUMBER, ID = distributed.ADDRESSES, distributed.NUMBER, distributed.ID
 NAMES = ("lstm", "transformer", "mamba")
@@ -27,7 +26,6 @@ NAMES = ("lstm", "transformer", "mamba")
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The results of two processes, and their folder."""
-    pytest.importorskip("jax")
     folder = tmp_path_factory.mktemp("processes")
     for status, errors, _ in train(folder, *NAMES):
         assert status == 0, errors[-3000:]
@@ -38,9 +36,7 @@ def whole(tmp_path_factory):
 def alone(tmp_path_factory):
     """The results of one process, and its folder."""
     folder = tmp_path_factory.mktemp("alone")
-    variables = {k: v for k, v in environment(0, 1).items() if not k.startswith("KERAS_DISTRIBUTION")}
-    command = [sys.executable, "-m", "tests.training.devices_run", "process", str(folder), *NAMES]
-    subprocess.run(command, cwd=ROOT, env=variables, check=True, capture_output=True)
+    output(on_jax("-m", "tests.training.devices_run", "process", folder, *NAMES))
     return json.loads((folder / "results-0.json").read_text()), folder
 
 
@@ -85,7 +81,6 @@ def test_when_a_process_is_killed_the_other_says_so_and_the_same_command_goes_on
 
 @pytest.mark.slow
 def test_when_a_process_hangs_the_other_ends_within_a_minute(tmp_path):
-    pytest.importorskip("jax")
     for _, status, errors, seconds in hang(tmp_path):
         assert (status, says_why(errors)) == (1, True), errors[-2000:]
         assert seconds < 60
@@ -105,7 +100,6 @@ COMPARE = ["-m", "experiments.compare", "--smoke", "--log-dir"]
 
 @pytest.mark.rare
 def test_processes_of_different_settings_refuse_before_a_model_is_built(tmp_path):
-    pytest.importorskip("jax")
     both = start(*([*COMPARE, tmp_path, "--devices", "all", "--models", name] for name in ("lstm", "gru")))
     for process in both:
         _, errors = process.communicate(timeout=120)
@@ -118,7 +112,6 @@ def test_processes_of_different_settings_refuse_before_a_model_is_built(tmp_path
 
 @pytest.mark.slow
 def test_a_comparison_in_two_processes_leaves_one_report(tmp_path):
-    pytest.importorskip("jax")
     command = [*COMPARE, tmp_path, "--devices", "all", "--models", "lstm", "transformer"]
     for process in start(command, command):
         _, errors = process.communicate(timeout=600)
@@ -228,24 +221,6 @@ def test_another_process_gets_a_copy_of_the_folder(tmp_path, monkeypatch):
     assert not (tmp_path / "run" / "more").exists()
 
 
-MODELS = ("lstm", "transformer", "mamba")
-
-
-def on_jax(*arguments, simulated=1, **environment):
-    """Start `python ...` on JAX with simulated devices."""
-    pytest.importorskip("jax")
-    flags = f"--xla_force_host_platform_device_count={simulated}"
-    backend = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, **backend, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def output(process):
     """Wait for a process, and return what it printed."""
     stdout, stderr = process.communicate()
@@ -262,7 +237,7 @@ def results(tmp_path_factory):
 
 @pytest.mark.rare
 @pytest.mark.parametrize("number", ["2", "4", "elastic"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_run_on_several_devices_is_that_on_one(results, name, number):
     if f"{name}-{number}" not in results:
         pytest.skip("the LSTM's run, which carries its state, is the one that changes its devices")
@@ -316,10 +291,9 @@ BLOCKS = {"num_layers": 1, "num_encoder_layers": 1, "num_decoder_layers": 1, "co
 @pytest.mark.parametrize("name", ["transformer", "gpt2", "llama", "bert", "seq2seq"])
 def test_every_matrix_of_a_block_is_divided(name):
     sizes = {"embedding_dim": 8, "num_heads": 2, "feed_forward_dim": 12, **BLOCKS}
-    config = MODELS_BY_NAME[name](**{k: v for k, v in sizes.items() if k in MODELS_BY_NAME[name].__dataclass_fields__})
     weights = [
         v
-        for v in config.build_model(7).trainable_variables
+        for v in sized(name, **sizes).build_model(7).trainable_variables
         if re.search("attention|feed_forward", v.path) and len(v.shape) == 2
     ]
     assert len(weights) >= 6

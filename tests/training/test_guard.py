@@ -29,7 +29,7 @@ def step(optimizer, gradient, loss=1.0):
     the loss is not finite. `gradient` is that of the second weight."""
     scaled_loss = float(ops.convert_to_numpy(optimizer.scale_loss(ops.convert_to_tensor(loss))))
     scale = optimizer.loss_scale_factor
-    first, second = optimizer._trainable_variables
+    first, second = optimizer.trained
     gradient *= 1.0 if scale is None else float(scale)
     optimizer.apply([ops.full(first.shape, scaled_loss / loss), ops.full(second.shape, gradient)], [first, second])
 
@@ -47,7 +47,7 @@ WATCHING = {
 def moved(optimizer):
     """All that a step may move."""
     moments = [v for v in optimizer.variables if v.name not in WATCHING]
-    return [ops.convert_to_numpy(v).copy() for v in (*optimizer._trainable_variables, *moments)]
+    return [ops.convert_to_numpy(v).copy() for v in (*optimizer.trained, *moments)]
 
 
 def assert_same(one, other):
@@ -146,6 +146,8 @@ def test_the_learning_rate_can_be_made_smaller_without_touching_its_schedule(mak
     step(optimizer, 0.0)
     assert float(optimizer.learning_rate) == pytest.approx(0.025)
     np.testing.assert_allclose(before - moved(optimizer)[0], 0.025, rtol=1e-5)
+    optimizer.learning_rate = 0.2
+    assert float(optimizer.learning_rate) == pytest.approx(0.05)
 
 
 def test_the_config_has_the_first_scale_after_it_has_moved(make):
@@ -210,7 +212,7 @@ def test_overflow_in_one_of_several_batches_skips_all_of_them_and_the_next_start
 @pytest.mark.parametrize("bad", BAD)
 def test_where_a_weight_was_frozen_the_others_are_trained_and_named(make, frozen, bad):
     optimizer = make()
-    weights = optimizer._trainable_variables
+    weights = optimizer.trained
     weights[frozen].trainable = False
     (other,) = (v for v in weights if v.trainable)
     before = moved(optimizer)[1 - frozen]

@@ -5,7 +5,7 @@ import pytest
 
 from keras_seq import layers
 from keras_seq.layers.dense import BlockDiagonalDense
-from keras_seq.training.muon_blocks import muon_blocks
+from keras_seq.training.muon import muon_blocks
 
 pytestmark = pytest.mark.any_backend
 WIDTH = 24

@@ -10,42 +10,21 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from ends import points
-from safetensors.numpy import load_file
+from ends import differences, end
 
 from keras_seq.data import RandomWindows
 from keras_seq.evaluation import evaluator
 from keras_seq.models import MODELS
-from keras_seq.tracking import progress
+from keras_seq.tracking import tracker
 from keras_seq.training import TrainingInterrupted, checkpoints
-
-CLOCKS = {"tokens_per_second", "seconds", "other_seconds", "train_seconds", "checksum"}
-
-
-class Killed(Exception):
-    """What ends a process without a word."""
-
-
-def metrics(folder):
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [{name: value for name, value in line.items() if name not in CLOCKS} for line in lines]
-
-
-def result(folder):
-    figures = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    return {name: value for name, value in figures.items() if name not in CLOCKS}
+from tests.training.backend_run import Killed
 
 
 def assert_same_run(folder, whole):
     """Weights, optimizer, seeds, carried state, partial sums, curves and final scores, to the last bit."""
-    paths = [checkpoints.list_checkpoints(f / "checkpoints")[-1] for f in (folder, whole)]
-    assert paths[0].name == paths[1].name == "step-00000008.safetensors"
-    got, expected = (load_file(path) for path in paths)
-    assert got.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(got[name], value, err_msg=name)
-    assert metrics(folder) == metrics(whole)
-    assert result(folder) == result(whole)
+    expected = end(whole)
+    assert {name.partition("/")[0] for name in expected["checkpoints"]} >= {"step-00000008.safetensors"}
+    assert differences(end(folder), expected) == []
 
 
 @pytest.mark.parametrize(
@@ -77,7 +56,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tiny_run, tmp_path,
 def test_ctrl_c_writes_a_checkpoint_gives_the_signals_back_and_the_run_can_go_on(tiny_run, tmp_path, monkeypatch):
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
-    class Impatient(progress.ProgressBar):
+    class Impatient(tracker.ProgressBar):
         """A user who presses Ctrl-C while step 5 runs."""
 
         def on_train_batch_begin(self, batch, logs=None):
@@ -123,7 +102,6 @@ def test_a_run_that_was_stopped_in_a_validation_goes_on_as_if_it_had_not_been(ti
         assert stop.value.path.name == f"step-{step:08d}.safetensors"
     tiny_run(tmp_path / "parts", name, **often)
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
-    assert points(tmp_path / "parts") == points(tmp_path / "whole")
 
 
 HERE = pathlib.Path(__file__).parent

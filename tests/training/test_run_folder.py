@@ -147,20 +147,6 @@ def test_what_is_corrupt_is_named_and_the_run_goes_on(bare_run, name, damage):
     assert load_result(bare_run) is not None
 
 
-@pytest.mark.parametrize("text", ["1\n", "[]\n"])
-def test_a_result_that_is_no_object_is_reported(bare_run, text):
-    (bare_run / "result.json").write_text(text)
-    with pytest.warns(UserWarning, match=r"result\.json"):
-        assert load_result(bare_run) is None
-
-
-@pytest.mark.parametrize("text", ["{}\n", '{"loss": 2.5, "sample": "x"}\n'])
-def test_a_result_of_keras_seq_0_1_is_refused(bare_run, text):
-    (bare_run / "result.json").write_text(text)
-    with pytest.raises(CheckpointError, match=r"result\.json has schema=None; expected 2: .*train again"):
-        load_result(bare_run)
-
-
 @pytest.mark.parametrize("text", ["1\n", "{}\n", "\0\0\0\n", '{"step": 1'])
 def test_curves_without_a_checkpoint_that_are_no_records_are_refused(bare_run, text):
     with open(bare_run / "metrics.jsonl", "a") as file:
@@ -206,12 +192,10 @@ def test_the_lock_is_held_until_everything_is_written(tiny_run, tmp_path, monkey
     parts = shutil.copytree(tmp_path / "run", tmp_path / "parts")
     path = parts / "metrics.jsonl"
     text = path.read_text()
-    path.write_text(f"{text}1\n")
-    with pytest.warns(UserWarning, match=r"metrics\.jsonl is corrupt; it is written again from the last checkpoint\."):
-        assert load_result(parts) is None
-    path.write_text(text[: len(text) // 2])
-    with pytest.warns(UserWarning, match=r"metrics\.jsonl is corrupt; it is written again from the last checkpoint\."):
-        assert load_result(parts) is None
+    for damaged in (f"{text}1\n", text[: len(text) // 2]):
+        path.write_text(damaged)
+        with pytest.warns(UserWarning, match=r"metrics\.jsonl is corrupt; it is written again"):
+            assert load_result(parts) is None
     with pytest.warns(UserWarning, match="are restored from the checkpoint"):
         assert steps_only(tiny_run(parts)) == steps_only(whole)
     assert path.read_text() == text

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from ends import points
+from ends import CLOCKS, points
 from safetensors.numpy import load_file
 
 from keras_seq import layers
@@ -30,28 +30,9 @@ from keras_seq.training import (
 from keras_seq.training.callbacks import CheckpointCallback
 from keras_seq.training.run_config import flatten
 from keras_seq.training.run_folder import lock_run
+from tests.training.backend_run import DiesAt, Killed
 
 STEPS = 8
-CLOCKS = {"tokens_per_second", "seconds", "other_seconds"}
-
-
-class Killed(Exception):
-    """What ends a process without a word."""
-
-
-class DiesAt(keras.callbacks.Callback):
-    """Ends the process at a step, from a call of `fit` on."""
-
-    def __init__(self, step, fits=1):
-        super().__init__()
-        self.step, self.fits = step, fits
-
-    def on_train_begin(self, logs=None):
-        self.fits -= 1
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self.fits <= 0 and int(self.model.optimizer.iterations) == self.step:
-            raise Killed
 
 
 class Batches:
@@ -70,6 +51,12 @@ class Batches:
         return tf.data.Dataset.from_tensor_slices((x[first:last], self.y[first:last]))
 
 
+def none(first, last):
+    """No batches but the first, which config.json describes."""
+    assert (first, last) == (0, 1), "trained on"
+    return Batches()(first, last)
+
+
 @pytest.fixture
 def line(tmp_path):
     """Trains a line in a folder; returns its weights and the lines of metrics.jsonl, without clocks."""
@@ -86,18 +73,8 @@ def line(tmp_path):
             return Summaries({"val_loss": next(values, 1.0)})
 
         folder, batches = tmp_path / name, batches or Batches()
-        fit_resumable(
-            folder,
-            model,
-            batches,
-            6,
-            steps,
-            train,
-            validate,
-            {"seed": seed},
-            callbacks=callbacks,
-            final_validate_fn=final,
-        )
+        more = {"config": {"seed": seed}, "callbacks": callbacks, "final_validate_fn": final}
+        fit_resumable(folder, model, batches, 6, steps, train, validate, **more)
         return model.get_weights(), lines(folder)
 
     return line
@@ -330,10 +307,6 @@ def test_the_result_is_a_point_at_each_end(line, tmp_path):
 
 
 def test_a_stop_while_the_final_scores_are_computed_keeps_the_training(line, tmp_path):
-    def none(first, last):
-        assert (first, last) == (0, 1), "trained on"
-        return Batches()(first, last)
-
     def pressed():
         os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError("measured on")
@@ -356,10 +329,6 @@ def test_patience_ends_the_training_once_and_for_all(line, tmp_path):
     assert [entry["step"] for entry in logged if entry["split"] == "validation"] == [2, 4, 6, 8]
     assert logged[-1]["step"] == 8
     assert logged[-1]["split"] == "train"  # the open interval is closed
-
-    def none(first, last):
-        assert (first, last) == (0, 1), "trained on"
-        return Batches()(first, last)
 
     _, again = line(batches=none, patience=2, steps=24, log_every=3)
     assert again == logged

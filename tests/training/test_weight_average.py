@@ -9,14 +9,11 @@ from safetensors.numpy import load_file
 from keras_seq.tracking import Summaries
 from keras_seq.training import TrainConfig, checkpoints, compile_model, fit_resumable
 from keras_seq.training.callbacks import averaged_weights
+from tests.training.backend_run import Killed
 
 pytestmark = pytest.mark.any_backend
 STEPS, MOMENTUM = 8, 0.7
 X, Y = (np.random.default_rng(n).normal(size=(STEPS, 3, n)).astype("float32") for n in (2, 1))
-
-
-class Killed(Exception):
-    """What ends a process without a word."""
 
 
 class Weights(keras.callbacks.Callback):

@@ -12,9 +12,9 @@ import keras
 from keras import ops
 
 from keras_seq import checks, layers
+from keras_seq.models.config import register
 from keras_seq.models.counts import count_block_params
 from keras_seq.models.families.transformer import ACTIVATIONS
-from keras_seq.models.registry import register
 from keras_seq.models.token_ids import InvalidIdsToNaN, TokenIdCheck, TokenIdModel
 from keras_seq.ops.tensor_checks import at_least_float32
 

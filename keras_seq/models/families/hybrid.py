@@ -15,9 +15,8 @@ import ml_dtypes
 
 from keras_seq import checks, layers
 from keras_seq.layers.dense import gelu_tanh
-from keras_seq.models.config import LanguageModelConfig
+from keras_seq.models.config import LanguageModelConfig, register
 from keras_seq.models.families.linear import MixerModelConfig
-from keras_seq.models.registry import register
 
 NORMALIZATION = "zero_centered_rms"
 

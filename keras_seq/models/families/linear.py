@@ -16,8 +16,7 @@ import dataclasses
 from typing import ClassVar
 
 from keras_seq import checks, layers
-from keras_seq.models.config import LanguageModelConfig
-from keras_seq.models.registry import register
+from keras_seq.models.config import LanguageModelConfig, register
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,9 +6,8 @@ from typing import ClassVar
 import keras
 
 from keras_seq import checks, layers
-from keras_seq.models.config import LanguageModelConfig
+from keras_seq.models.config import LanguageModelConfig, register
 from keras_seq.models.families.linear import MixerModelConfig
-from keras_seq.models.registry import register
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,9 +12,8 @@ import keras
 
 from keras_seq import checks, layers
 from keras_seq.layers.dense import gelu_tanh
-from keras_seq.models.config import LanguageModelConfig
+from keras_seq.models.config import LanguageModelConfig, register
 from keras_seq.models.counts import count_block_params
-from keras_seq.models.registry import register
 
 
 @register("transformer", tiny={"num_layers": 2})
