@@ -49,7 +49,7 @@ class Machine:
     def __post_init__(self):
         if self.jobs is not None and not 1 <= self.jobs <= MAX_JOBS:
             raise ValueError(f"--jobs {self.jobs}: expected a number of processes from 1 to {MAX_JOBS}.")
-        if self.devices is not None and self.devices != "all" and not self.distributed.isdecimal():
+        if self.devices is not None and self.devices != "all" and not self.devices.isdecimal():
             raise ValueError(f"--devices {self.devices}: expected a number of devices, or all.")
         if self.jobs is not None and (self.devices or self.mesh):
             raise ValueError(f"--jobs {self.jobs}: expected it without --devices and --mesh, which use all devices.")

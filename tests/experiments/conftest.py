@@ -146,7 +146,7 @@ def refuses(fails, tmp_path):
 
     def refuses(name, arguments, *named):
         named = named or (arguments,)
-        sentence = fails(main_of(name), *arguments.split(), "--log-dir", tmp_path / "logs")
+        sentence = fails(main_of(name), "--log-dir", tmp_path / "logs", *arguments.split())
         assert all(word in sentence for word in named), sentence
         assert not (tmp_path / "logs").exists()
 

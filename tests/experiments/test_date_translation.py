@@ -88,21 +88,6 @@ def test_a_text_that_is_no_date_is_refused(refuses, run, text, named):
     refuses("date_translation", f"--run {run} --text={text}", named)
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        "--pairs 10 | --pairs 10: expected at least the --batch-size 64",
-        *("--training-dates 36000 | --training-dates 36000: expected at most 33525", "--validation-pairs 0"),
-        *("--num-beams 1", "--label-smoothing 1 | --label-smoothing 1.0: expected", "--schedule nope | --schedule"),
-        *("--train.warmup-steps 0", "--train.learning-rate 0 | learning_rate=0", "--model.num-heads 0 | num_heads=0"),
-        *("--model.num-heads 3 | num_heads=3", "--text 3.9.1994 | --run and --text go together"),
-        *("--run nowhere | --run and --text go together", "--run nowhere --text 3.9.1994 | nowhere"),
-    ],
-)
-def test_a_mistake_is_named(refuses, mistake):
-    refuses("date_translation", *mistake.split(" | "))
-
-
 def test_no_date_is_in_two_sets_and_no_held_out_format_in_training():
     sizes = {"training_dates": 33_525, "pairs": 60_000, "validation_pairs": 2_000, "test_pairs": 500}
     trained, validated, tested = draw_splits(dataclasses.replace(SETTINGS, **sizes))

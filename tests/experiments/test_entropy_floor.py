@@ -199,16 +199,3 @@ def test_a_model_that_sees_the_next_id_ends_with_status_1_and_a_sentence(tmp_pat
     assert output.err.strip().startswith("gpt2 on markov is 0.")
     assert "sees tokens that it has to predict" in output.err
     assert "No model is below" not in output.out
-
-
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        *("--vocabulary-size 1", "--vocabulary-size 27", "--order 0"),
-        *("--vocabulary-size 26 --order 6 | vocabulary_size=26 and order=6", "--concentration 0 | concentration"),
-        *("--tokens 1", "--validation-tokens 64", "--train.validation-characters 64", "--width 12", "--models"),
-        *("--models lstm lstm", "--models bilstm | bilstm", "--corpora pydoc | pydoc"),
-    ],
-)
-def test_a_mistake_is_named(refuses, mistake):
-    refuses("entropy_floor", *mistake.split(" | "))

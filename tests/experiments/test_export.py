@@ -63,9 +63,9 @@ def test_a_folder_that_cannot_be_written(run, fails, monkeypatch, tmp_path):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
     monkeypatch.setattr(tf.saved_model, "save", full)
-    assert fails(export.main, run) == f"experiments.export: {run / 'saved_model'}: No space left on device.\n"
+    assert fails(export.main, run) == f"experiments.export: {run / 'saved_model'}: No space left on device."
     monkeypatch.setattr(pathlib.Path, "mkdir", read_only)
-    assert fails(export.main, run) == f"experiments.export: {run / 'saved_model'}: Read-only file system.\n"
+    assert fails(export.main, run) == f"experiments.export: {run / 'saved_model'}: Read-only file system."
     assert not [*run.glob("*saved_model*")]
 
 

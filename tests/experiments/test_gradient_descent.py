@@ -73,13 +73,3 @@ def test_the_verdict_names_the_nearest_early_and_late():
     early, late = verdict(curves, (2, 10)).split(";")
     assert "stochastic after 2 epochs, 1.0e-02" in early
     assert "full after 10 epochs, 1.0e-06" in late
-
-
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        *("--num-examples 399", "--num-features 0", "--batch-size 0", "--batch-size 15", "--epochs 1"),
-    ],
-)
-def test_a_mistake_is_named(refuses, mistake):
-    refuses("gradient_descent", *mistake.split(" | "))

@@ -88,14 +88,12 @@ def test_a_model_without_a_context_length_takes_200_tokens():
         ("lstm-seed0", "--text=a猫", "'猫' (U+732B): change the text, or add --unknown drop"),
         ("lstm-seed0", "--text=abc --source-text=ab", "The texts have 3 and 2 tokens"),
         ("lstm-seed0", "--text=abc --source-text=abc", "predicts the same after both texts"),
-        ("lstm-seed0", "--frobnicate=1", "--frobnicate"),
         ("lstm-seed0", "--out={}/model.keras", "model.keras"),
     ],
 )
 def test_a_mistake_is_named_in_one_sentence(smoke, fails, run, options, names):
     folder = smoke.folder / run
     sentence = fails(inspect_model.main, folder, *options.format(folder).split())
-    assert sentence.startswith("experiments.inspect_model: ")
     assert names in sentence
 
 

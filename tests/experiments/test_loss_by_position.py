@@ -237,20 +237,6 @@ def test_both_families_are_of_one_size_and_read_as_much():
     assert config.steps * config.batch_tokens == config.tokens
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        *("--corpus /nonexistent | /nonexistent", "--sequence-lengths 64 | two or more"),
-        *("--sequence-lengths 64 64 | each once", "--sequence-lengths 64 96", "--sequence-lengths 7 14"),
-        *("--sequence-lengths 0 8", "--sequence-lengths 64 65536 --batch-tokens 65536 | is too short"),
-        *("--batch-tokens 100", "--tokens 0", "--transformer.context-length 64 | --sequence-lengths"),
-        "--transformer.num-heads 5 | 5",
-    ],
-)
-def test_a_mistake_is_named(refuses, mistake):
-    refuses("loss_by_position", *mistake.split(" | "))
-
-
 def test_every_family_is_trained_at_every_length_on_as_much(smoke):
     assert [(row["model"], row["val_sequence_length"]) for row in smoke.rows] == [
         (family, length) for length in (8, 16) for family in ("lstm", "transformer")

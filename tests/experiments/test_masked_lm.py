@@ -133,21 +133,3 @@ def test_it_learns_and_the_model_that_is_left_fills_in_what_the_report_says(smok
     refuses("masked_lm", f"--run {run}", "--text")
     refuses("masked_lm", f"--run {run} --text nothing", "expected [MASK]")
     refuses("masked_lm", f"--run {run} --text [MASK]{'.' * 40}", "expected at most 32")
-
-
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        *("--text nothing | expected [MASK]", f"--text [MASK]{'.' * 80} | shorten the text"),
-        *("--run nowhere --text [MASK] | expected no --run with it", "--corpus /nonexistent | /nonexistent"),
-        *("--vocabulary-size 10 | vocabulary_size", "--encoder.context-length 7"),
-        "--encoder.context-length 100000 | tokens; expected at least",
-        *("--train.validation-characters 65 | --train.validation-characters", "--encoder.num-segments 1"),
-        *("--encoder.num-heads 3 | num_heads=3", "--mask-rate 0 | --mask-rate 0.0"),
-        *("--mask-rate 1e-9 | None of the validation tokens is masked", "--tokens 0", "--batch-size 0", "--top-k 0"),
-    ],
-)
-def test_a_mistake_is_named(refuses, tmp_path, mistake):
-    (tmp_path / "text.txt").write_text("to be or not to be that is the question " * 100)
-    arguments, *named = mistake.split(" | ")
-    refuses("masked_lm", f"--corpus {tmp_path}/text.txt --vocabulary-size 80 {arguments}", *(named or [arguments]))

@@ -88,17 +88,5 @@ def test_both_models_are_of_about_one_size():
     assert max(sizes) < 1.2 * min(sizes)
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        *("--corpus /nonexistent | /nonexistent", "--sequence-length 100000 | too short", "--width 6", "--width 0"),
-        *("--factors 1 0 | --factors 1.0 0.0", "--factors 1 1 | --factors 1.0 1.0", "--optimizers"),
-        *("--optimizers adam adam", "--train.learning-rate 1 | --factors", "--train.optimizer adam | --optimizers"),
-    ],
-)
-def test_a_mistake_is_named(refuses, mistake):
-    refuses("optimizers", *mistake.split(" | "))
-
-
 def test_all_optimizers_are_compared_by_default():
     assert OptimizersConfig().optimizers == tuple(OPTIMIZERS)

@@ -120,13 +120,6 @@ def test_every_seed_has_rows_of_its_own():
     assert not np.array_equal(first, second)
 
 
-def test_mistakes_are_named(refuses):
-    refuses("recall", "--max-items 9", "--max-items 9", "at most half the --max-length, 8")
-    refuses("recall", "--alphabet-size 31", "--alphabet-size 31", "32")
-    refuses("recall", "--tasks parity parity", "--tasks")
-    refuses("recall", "--models lstm lstm", "--models")
-
-
 @pytest.mark.slow
 def test_attention_recalls_what_an_lstm_cannot_and_the_lstm_counts(tmp_path):
     """The experiment as it is run, ten minutes: the thresholds of docs/experiments.md, for each of three seeds."""

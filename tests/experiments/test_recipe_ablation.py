@@ -277,19 +277,3 @@ def test_every_run_is_that_of_its_recipe_and_its_losses_are_those_of_its_model(s
         per_original = loss * len(data.validation) / len(original.validation)
         assert row["val_loss_per_original_character"] == pytest.approx(per_original, rel=1e-5)
         assert row["train_loss"] == training.read_metrics(run, "train")[-1]["loss"]
-
-
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        *("--corpus /nonexistent | /nonexistent", "--corpus pydoc --legacy.sequence-length 100000 | too short"),
-        "--corpus pydoc --legacy.sequence-length 38000 | without its whitespace",
-        *("--corpus pydoc --legacy.batch-size 4000 | too short", "--legacy.sequence-length 0 | sequence-length 0"),
-        *("--legacy.batch-size 5", "--legacy.units 0 | units 0", "--legacy.num-steps 0 | num-steps 0"),
-        *("--legacy.reset-prob 1.5 | --legacy.reset-prob=1.5", "--legacy.train.patience 2"),
-        *("--legacy.train.log-every 0 | log_every=0", "--individual size | size", "--full-size nope | nope"),
-        *("--changes", "--changes schedule schedule"),
-    ],
-)
-def test_a_mistake_is_named(refuses, mistake):
-    refuses("recipe_ablation", *mistake.split(" | "))

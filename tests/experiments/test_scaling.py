@@ -216,18 +216,6 @@ def test_the_plot_has_every_point_its_curve_and_its_residual(tmp_path, drawn):
         assert sum(len(line.get_xdata()) == 5 for line in axes.get_lines()) == 2
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        *("--corpus /nonexistent | /nonexistent", "--corpus pydoc --sequence-length 100000 | too short"),
-        *("--sequence-length 0", "--tokens 10 | less than a batch", "--compute 0", "--compute inf"),
-        *("--compute 1e6 | less than a batch", "--families gpt2 | gpt2", "--families lstm lstm"),
-    ],
-)
-def test_a_mistake_is_named(refuses, mistake):
-    refuses("scaling", *mistake.split(" | "))
-
-
 def test_every_size_is_trained_by_both_budgets(smoke):
     assert [row["budget"] for row in smoke.rows] == ["tokens", "compute"] * 4
     sizes = [row["non_embedding_parameters"] for row in smoke.rows]

@@ -116,14 +116,11 @@ def test_the_list_links_to_the_tokens(tmp_path):
         ("lstm-seed0", "--text=a猫", "'猫' (U+732B): change the text, or add --unknown drop"),
         ("lstm-seed0", "--text=a猫 --unknown=drop", "at least 2"),
         ("lstm-seed0", "--file=nowhere.txt", "nowhere.txt"),
-        ("lstm-seed0", "--text=ab --num-highest-losses=-1", "--num-highest-losses -1"),
         ("lstm-seed0", "--text=ab --html=nowhere/a.html", "nowhere"),
-        ("lstm-seed0", "--frobnicate=1", "--frobnicate"),
     ],
 )
 def test_a_mistake_is_named_in_one_sentence(smoke, fails, run, options, names):
     sentence = fails(experiment.main, smoke.folder / run, *options.split())
-    assert sentence.startswith("experiments.score_text: ")
     assert names in sentence
 
 

@@ -180,16 +180,3 @@ def test_training_validation_and_test_draw_from_seeds_of_their_own():
     seeds = [dataclasses.replace(SETTINGS, seed=seed).reversal.seed for seed in (0, 2**32 - 1)]
     drawn = [seed + part + length for part in (0, study.VALIDATION, study.TEST) for seed in seeds for length in (0, 9)]
     assert drawn == sorted({*drawn})
-
-
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        *("--models nope | nope", "--models", "--models lstm lstm", "--alphabet-size 1", "--alphabet-size 53"),
-        *("--max-length 0", "--test-sequences 0", "--transformer.context-length 20"),
-        *("--transformer.num-heads 5 | num_heads=5", "--lstm.units 0 | units=0"),
-        "--train.learning-rate -1 | learning_rate=-1.0",
-    ],
-)
-def test_a_mistake_is_named(refuses, mistake):
-    refuses("sequence_reversal", *mistake.split(" | "))

@@ -116,14 +116,3 @@ def test_the_plot_has_nano_gpts_loss_only_beside_losses_of_its_text(smoke, drawn
         assert sum(line.get_linestyle() == "--" for line in axes.get_lines()) == lines
         star = next(line for line in axes.get_lines() if line.get_marker() == "*")
         assert star.get_ydata()[0] == smoke.rows[0]["val_loss"]
-
-
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        *("--tokens 0", "--num-members 0", "--batch-size -1", "--reset-prob 2 | --reset-prob", "--models lstm lstm"),
-        "--corpus pydoc --context-length 100000 | too short",
-    ],
-)
-def test_a_mistake_is_named(refuses, mistake):
-    refuses("shakespeare", *mistake.split(" | "))

@@ -145,22 +145,6 @@ def test_the_verdict_orders_the_taggers():
     assert "0.750, 0.500" in study.verdict(rows)
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        *("--characters 0", "--sequence-length 3", "--models", "--models gpt | --models", "--models lstm lstm"),
-        *("--sequence-length 200 | --bert.context-length 128", "--text abc | --run and --text"),
-        *("--run nowhere | --run and --text", "--run nowhere --text abc | nowhere"),
-        *("--corpus {short} | training split", "--corpus /nonexistent | /nonexistent", "--lstm.units 0 | units=0"),
-        *("--bilstm.num-tags 3 | num-tags 3", "--encoder.num-heads 5 | num_heads=5"),
-    ],
-)
-def test_a_mistake_is_named(refuses, tmp_path, mistake):
-    short = tmp_path / "short"
-    short.write_text("a b " * 300, encoding="utf-8")
-    refuses("space_restoration", *mistake.format(short=short).split(" | "))
-
-
 @pytest.mark.parametrize("experiment", [None, [], {"units": 3}, {"sequence_length": 0}])
 def test_a_run_of_another_experiment_is_refused(refuses, smoke, copied, experiment):
     run = copied(smoke.folder / "lstm-seed0", "run")

@@ -142,18 +142,3 @@ def test_the_plot_has_the_same_curves_by_tokens_and_by_epochs(curves, drawn):
         np.testing.assert_array_equal(left.get_ydata(), right.get_ydata())
     marked = [line.get_xydata()[line.get_markevery()[0]].tolist() for line in by_tokens.get_lines()[1::2]]
     assert marked == [[3000, math.exp(1.0)], [4000, math.exp(2.0)]]
-
-
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        *("--min-count 0", "--epochs 0", "--batch-size 0", "--sequence-length 0", "--overlap 1", "--overlap 5"),
-        *("--min-count 1000000 | min_count=1000000", "--corpus {short} | fewer than batch_size=16"),
-        "--corpus {short} --sequence-length 4 --batch-size 1 | 0 of them words",
-        *("--corpus /nonexistent | /nonexistent", "--lstm.dropout 1 | dropout=1.0"),
-        "--train.final-lr-fraction 2 | final_lr_fraction=2.0",
-    ],
-)
-def test_a_mistake_is_named(refuses, tmp_path, mistake):
-    (tmp_path / "short").write_text("to be or not to be, " * 20 + "." * 50, encoding="utf-8")
-    refuses("word_lm", *mistake.format(short=tmp_path / "short").split(" | "))
