@@ -35,13 +35,13 @@ from keras_seq.data import ArrayBatches, MaskedLMMaskGenerator
 from keras_seq.data.pipeline import step_dataset
 from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.evaluation.losses import token_losses
-from keras_seq.evaluation.validation_sample import sample_rows
+from keras_seq.evaluation.streaming import sample_rows
 from keras_seq.interpretability import attention_weights
 from keras_seq.ops.compiled import compiled
 from keras_seq.tokenizers import SPECIAL_TOKENS, WordPieceTokenizer
 from keras_seq.tokenizers.subwords import pack_segments
 from keras_seq.tracking import Summaries
-from keras_seq.tracking.progress import track_progress
+from keras_seq.tracking.tracker import track_progress
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,8 +36,7 @@ from keras_seq.data.synthetic import RECALL_TASKS, RecallTask
 from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.models import LANGUAGE_MODELS, MODELS
-from keras_seq.models.config import match_parameter_count
-from keras_seq.models.registry import sized, tiny_config
+from keras_seq.models.config import match_parameter_count, sized, tiny_config
 from keras_seq.ops.compiled import compiled
 from keras_seq.tracking import Summaries
 

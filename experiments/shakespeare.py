@@ -45,7 +45,7 @@ from keras_seq.evaluation import Evaluator
 from keras_seq.models import Ensemble, LlamaConfig, LSTMConfig
 from keras_seq.saving import save_model
 from keras_seq.tracking import Summaries
-from keras_seq.tracking.progress import scoring_bar
+from keras_seq.tracking.tracker import scoring_bar
 from keras_seq.training import run_folder
 from keras_seq.training.language_model import LanguageModelValidator
 

@@ -39,7 +39,7 @@ from keras_seq.ops.compiled import compiled
 from keras_seq.ops.tensor_checks import at_least_float32
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
-from keras_seq.tracking.progress import track_progress
+from keras_seq.tracking.tracker import track_progress
 
 
 @dataclasses.dataclass(frozen=True)

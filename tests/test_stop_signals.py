@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from keras_seq import stop_signals
-from keras_seq.stop_signals import GuardedOutput, StopRequest, StopRequested, guard_output, signal_handler
+from keras_seq import files
+from keras_seq.files import GuardedOutput, StopRequest, StopRequested, guard_output, signal_handler
 
 pytestmark = pytest.mark.usefixtures("terminal")
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -94,7 +94,7 @@ def test_what_may_be_cut_off_is_over_when_its_block_is(stop):
 )
 def test_the_second_request_stops_at_once_where_it_is_one(stop, monkeypatch, first, second, seconds, at_once):
     now = [10.0]
-    monkeypatch.setattr(stop_signals.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(files.time, "monotonic", lambda: now[0])
     stop.on_signal(first)
     now[0] += seconds
     if at_once:

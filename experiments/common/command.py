@@ -21,7 +21,7 @@ from experiments.common.options import check_effects, command_line, groups_not_c
 from experiments.common.reports import Report, python_command
 from experiments.common.start import filtered_stderr
 from keras_seq import training
-from keras_seq.stop_signals import OUTPUT_CLOSED, guard_output, signal_handler
+from keras_seq.files import OUTPUT_CLOSED, guard_output, signal_handler
 from keras_seq.tracking.tracker import import_tracker
 from keras_seq.training import distributed
 from keras_seq.training.run_config import flatten, versions

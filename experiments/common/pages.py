@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from keras_seq.tokenizers.text import escape_control
+from keras_seq.tokenizers.base import escape_control
 
 EXPERIMENTS = pathlib.Path(__file__).parents[1]
 

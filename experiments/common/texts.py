@@ -34,9 +34,9 @@ from keras_seq.data import (
 from keras_seq.data.token_files import concatenated
 from keras_seq.data.token_shards import TOKENIZER_NAME, is_prepared, read_index
 from keras_seq.evaluation import Evaluator
-from keras_seq.evaluation.validation_sample import MAX_STRETCHES, spread_edges
+from keras_seq.evaluation.streaming import MAX_STRETCHES, spread_edges
 from keras_seq.tokenizers import CharacterTokenizer, load_tokenizer
-from keras_seq.tokenizers.document_token import decode_documents, encode_documents
+from keras_seq.tokenizers.registry import decode_documents, encode_documents
 from keras_seq.tracking import Summaries
 
 DEFAULT_CORPUS, SMOKE_CORPUS = "docstrings", "pydoc"

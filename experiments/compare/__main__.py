@@ -48,9 +48,9 @@ from keras_seq import callbacks, training
 from keras_seq.baselines import compute_baselines
 from keras_seq.data import StatefulWindows
 from keras_seq.data.pipeline import StepBatches
-from keras_seq.evaluation.validation_sample import sample_windows
+from keras_seq.evaluation.streaming import sample_windows
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.tokenizers.document_token import encode_documents
+from keras_seq.tokenizers.registry import encode_documents
 
 NUM_WINDOWS = 16  # windows for attention maps and gate saturation
 

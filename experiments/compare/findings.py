@@ -14,7 +14,7 @@ from experiments.compare.budgets import Budget, SweepRun
 from experiments.compare.settings import CompareConfig
 from keras_seq.baselines import Baseline
 from keras_seq.data import Corpus
-from keras_seq.evaluation.difference import Difference, paired_difference
+from keras_seq.evaluation.score import Difference, paired_difference
 from keras_seq.tracking import scored_key
 from keras_seq.training import read_metrics
 

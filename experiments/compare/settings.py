@@ -103,7 +103,7 @@ class CompareConfig:
         unused = {}
         if self.sweep is None:
             unused |= dict.fromkeys(("sweep_factors", "sweep_tokens"), "--sweep learning-rate")
-        if self.recurrent_windows != "stateful" or {"transformer", "gpt2", "llama"}.issuperset(self.models):
+        if self.recurrent_windows != "stateful" or all(hasattr(MODELS[name], "context_length") for name in self.models):
             unused["reset_prob"] = "--recurrent-windows stateful and a recurrent model"
         return unused
 
@@ -113,7 +113,7 @@ class CompareConfig:
         return num_steps(self.tokens, self.batch_size * self.sequence_length)
 
     def windows_for(self, model: keras.Model) -> str:
-        """Return the kind of training windows of a model: "stateful" or "random"."""
+        """Return the kind of training windows of a model: "stateful", "random" or "packed"."""
         return self.recurrent_windows if model.context_length is None else self.transformer_windows
 
     def model(self, name: str) -> Any:

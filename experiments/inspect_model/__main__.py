@@ -26,7 +26,7 @@ from experiments.inspect_model.report import inspect_page, plot_findings
 from keras_seq.files import write_text
 from keras_seq.interpretability.trace_plots import plot_trace
 from keras_seq.interpretability.traces import ModelTrace, trace_model
-from keras_seq.tokenizers.text import show_whitespace
+from keras_seq.tokenizers.base import show_whitespace
 from keras_seq.training import load_language_model
 from keras_seq.training.run_folder import within
 

@@ -15,7 +15,7 @@ from experiments.common.pages import percent, render
 from experiments.inspect_model.findings import Findings
 from keras_seq.interpretability.trace_plots import DIVERGING_COLORMAP, SEQUENTIAL_COLORMAP
 from keras_seq.interpretability.traces import SIGNAL_NAMES, ModelTrace, most_variable_units
-from keras_seq.tokenizers.text import show_whitespace
+from keras_seq.tokenizers.base import show_whitespace
 from keras_seq.tracking.summaries import LABEL_STYLE, label
 
 

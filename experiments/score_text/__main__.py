@@ -23,7 +23,7 @@ from experiments.common.pages import percent, render
 from keras_seq.data import load_corpus
 from keras_seq.evaluation import TextScore, score_text
 from keras_seq.files import write_text
-from keras_seq.tracking.progress import scoring_bar
+from keras_seq.tracking.tracker import scoring_bar
 from keras_seq.training import load_language_model
 
 MAX_HTML_TOKENS = 100_000  # browsers are slow with more

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from keras_seq.callbacks.diagnostics import Diagnostic, model_arguments
-from keras_seq.interpretability.hooks import attention_layers, attention_weights
+from keras_seq.interpretability.activations import attention_layers, attention_weights
 from keras_seq.tracking.summaries import DPI, LABEL_STYLE, Summaries, label, to_pixels
 
 IMAGE_PIXELS = 350  # width and height of a head's image: as large as TensorBoard first shows it

@@ -22,12 +22,12 @@ from matplotlib.figure import Figure
 
 from keras_seq import checks
 from keras_seq.evaluation.evaluator import get_evaluator
-from keras_seq.evaluation.validation_sample import sample_windows
+from keras_seq.evaluation.streaming import sample_windows
 from keras_seq.generation import generate
 from keras_seq.generation.uncached_model import UncachedModel, required_arguments
 from keras_seq.layers import Stateful
 from keras_seq.layers.introspection import iter_layers
-from keras_seq.tokenizers.text import show_whitespace
+from keras_seq.tokenizers.base import show_whitespace
 from keras_seq.tracking.summaries import Summaries, to_pixels
 from keras_seq.tracking.tensorboard import TOKENS_AXIS, EventFile, summary_protos
 

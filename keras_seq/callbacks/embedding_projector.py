@@ -23,7 +23,7 @@ from tensorboard.plugins import projector
 from keras_seq.callbacks.diagnostics import says_nothing
 from keras_seq.files import atomic_write, write_text
 from keras_seq.layers.introspection import named_layers
-from keras_seq.tokenizers.text import show_whitespace
+from keras_seq.tokenizers.base import show_whitespace
 from keras_seq.tracking.summaries import DPI, LABEL_STYLE, label
 
 TOKEN_CLASSES = {

@@ -14,9 +14,8 @@ import numpy as np
 from keras import layers, ops
 
 from keras_seq.callbacks.diagnostics import Diagnostic, model_arguments
-from keras_seq.interpretability.hooks import ensure_built, record_calls
-from keras_seq.layers.introspection import named_layers
-from keras_seq.layers.recurrent.gates import GATES, gates
+from keras_seq.interpretability.activations import ensure_built, record_calls
+from keras_seq.layers.introspection import GATES, gates, named_layers
 from keras_seq.tracking.summaries import Summaries
 
 KERAS_GATES = {  # by the block of the kernel; None is the candidate

@@ -28,8 +28,8 @@ from keras_seq.data.token_files import TokenFiles
 from keras_seq.data.token_shards import TOKENIZER_NAME, TokenFilesError, is_prepared
 from keras_seq.files import check_regular
 from keras_seq.tokenizers import TokenizerError, load_tokenizer
-from keras_seq.tokenizers.document_token import DOCUMENT_CHARACTER, decode_documents
-from keras_seq.tokenizers.text import check_text
+from keras_seq.tokenizers.base import check_text
+from keras_seq.tokenizers.registry import DOCUMENT_CHARACTER, decode_documents
 
 MAX_DECODED_TOKENS = 1 << 28
 BASE = 0x9E3779B97F4A7C15  # odd, with well-mixed bits

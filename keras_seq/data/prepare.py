@@ -54,7 +54,7 @@ from keras_seq.tokenizers import (
     load_tokenizer,
 )
 from keras_seq.tokenizers.base import OOV_TOKEN
-from keras_seq.tokenizers.document_token import DOCUMENT_CHARACTER
+from keras_seq.tokenizers.registry import DOCUMENT_CHARACTER
 
 PLAN_SCHEMA = 2
 GROUP_BYTES = 1 << 27

@@ -23,7 +23,7 @@ import numpy as np
 from keras_seq.data.documents import Part, read_texts
 from keras_seq.files import atomic_write, check_regular, write_json
 from keras_seq.tokenizers import Tokenizer, TokenizerError, document_token
-from keras_seq.tokenizers.document_token import DOCUMENT_CHARACTER
+from keras_seq.tokenizers.registry import DOCUMENT_CHARACTER
 from keras_seq.tokenizers.subwords import SubwordTokenizer
 
 INDEX_NAME, PLAN_NAME, TOKENIZER_NAME, INDEX_SCHEMA = "index.json", "inputs.json", "tokenizer.json", 1

@@ -1,10 +1,9 @@
 """Compute losses and metrics over tokens, in nats per token unless the name says otherwise."""
 
-from keras_seq.evaluation.difference import Difference, paired_difference
 from keras_seq.evaluation.evaluator import Evaluator, LossSum
 from keras_seq.evaluation.losses import TokenCrossEntropy
 from keras_seq.evaluation.metrics import BitsPerCharacter, Perplexity
-from keras_seq.evaluation.score import TextScore, score_text
+from keras_seq.evaluation.score import Difference, TextScore, paired_difference, score_text
 
 __all__ = [
     "BitsPerCharacter",

@@ -22,14 +22,13 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.evaluation.losses import token_losses
-from keras_seq.evaluation.streaming import independent_losses, num_parts, num_rows, streaming_losses
-from keras_seq.evaluation.validation_sample import ValidationSample
+from keras_seq.evaluation.streaming import ValidationSample, independent_losses, num_parts, num_rows, streaming_losses
 from keras_seq.generation.uncached_model import UncachedModel
 from keras_seq.layers.introspection import vocabulary_size
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.compiled import compiled
 from keras_seq.ops.dispatch import divide_rows
-from keras_seq.tracking.progress import track_progress
+from keras_seq.tracking.tracker import track_progress
 
 MIN_CONTEXT = 128  # tokens, at least, that a model reads before a stretch of a sample
 CHUNK_LENGTH = 256  # tokens per call and row of a model that carries its state

@@ -22,7 +22,7 @@ from keras_seq.evaluation.losses import token_losses
 from keras_seq.generation import TextGenerator
 from keras_seq.generation.sampling_loop import not_finite
 from keras_seq.ops.compiled import compiled
-from keras_seq.tokenizers.text import token_offsets
+from keras_seq.tokenizers.base import token_offsets
 
 FILTERS = ("top_k", "top_p", "min_p", "typical_p", "repetition_penalty")
 NO_FILTER = {"top_k": 0, "min_p": 0}

@@ -1,7 +1,12 @@
 """Look inside models: logit lens, induction, activation patching and linear probes, for recurrent models as well."""
 
-from keras_seq.interpretability.activations import layer_outputs, patched_logits, patched_state_logits, patching_effects
-from keras_seq.interpretability.hooks import attention_weights
+from keras_seq.interpretability.activations import (
+    attention_weights,
+    layer_outputs,
+    patched_logits,
+    patched_state_logits,
+    patching_effects,
+)
 from keras_seq.interpretability.lenses import (
     LinearProbe,
     ProbeScore,

@@ -21,8 +21,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.evaluation.losses import token_losses
-from keras_seq.interpretability.activations import layer_outputs, logits_given
-from keras_seq.interpretability.hooks import attention_weights
+from keras_seq.interpretability.activations import attention_weights, layer_outputs, logits_given
 from keras_seq.layers import Dense, LayerNormalization, RMSNormalization
 from keras_seq.layers.introspection import vocabulary_size
 

@@ -14,10 +14,9 @@ import numpy as np
 from keras import ops
 
 from keras_seq.generation.sampling_loop import not_finite
-from keras_seq.interpretability.hooks import attention_weights
+from keras_seq.interpretability.activations import attention_weights
 from keras_seq.layers import LSTM
-from keras_seq.layers.introspection import check_tokenizer
-from keras_seq.layers.recurrent.gates import pre_activations
+from keras_seq.layers.introspection import check_tokenizer, pre_activations
 
 SIGNAL_NAMES = {
     "h": "output h",

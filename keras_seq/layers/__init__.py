@@ -1,4 +1,4 @@
-"""Layers for sequences, written with `keras` and `keras.ops` only, so that they run on every Keras backend."""
+"""Layers for sequences, for every Keras backend: they own the weights and call the formulas of `keras_seq.ops`."""
 
 from keras_seq.layers.attention.cross_attention import CrossAttention
 from keras_seq.layers.attention.positions import LearnedPositions, PositionalEncoding, SegmentEmbedding
@@ -20,7 +20,7 @@ from keras_seq.layers.recurrent.bidirectional import Bidirectional
 from keras_seq.layers.recurrent.gru import GRU
 from keras_seq.layers.recurrent.lstm import LSTM, LayerNormLSTM
 from keras_seq.layers.recurrent.min_rnn import MinGRU, MinLSTM
-from keras_seq.layers.recurrent.simple_rnn import SimpleRNN
+from keras_seq.layers.recurrent.rnn import SimpleRNN
 from keras_seq.layers.recurrent.slstm import SLSTM
 from keras_seq.layers.recurrent.stateful import Stateful
 from keras_seq.layers.residual import PreNormResidual

@@ -35,7 +35,7 @@ class Dense(Layer, keras.layers.Dense):
     def build(self, inputs_shape):
         """Create the matrix and the bias for inputs `[..., D]`."""
         super().build(inputs_shape)
-        self.kernel = self._kernel
+        self.kernel = self.weights[0]  # the bias is the second
 
     def call(self, inputs):
         """Map `[..., D]` to `[..., units]`."""

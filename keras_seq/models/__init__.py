@@ -1,12 +1,13 @@
 """Models: a config is a frozen dataclass, and `config.build_model(vocabulary_size)` makes the Keras model.
 
-`MODELS` holds the registered configs by name (`keras_seq/models/registry.py`). Those in `LANGUAGE_MODELS` build a
+`MODELS` holds the registered configs by name (`keras_seq/models/config.py`). Those in `LANGUAGE_MODELS` build a
 `LanguageModel`, which predicts the next id. The others read whole sequences: `bilstm` tags each id, `bert` encodes a
 sequence, `seq2seq` maps it to another one. `Ensemble` averages the probabilities of several language models.
 """
 
-from keras_seq.models.config import LanguageModelConfig
+from keras_seq.models.config import MODELS, LanguageModelConfig
 from keras_seq.models.ensemble import Ensemble
+from keras_seq.models.families import PUBLISHED_CONFIGS
 from keras_seq.models.families.encoders import BertConfig, BiLSTMConfig, masked_lm, text_classifier, token_classifier
 from keras_seq.models.families.hybrid import HybridConfig, RecurrentGemmaConfig
 from keras_seq.models.families.linear import (
@@ -17,7 +18,6 @@ from keras_seq.models.families.linear import (
     MambaConfig,
     RWKV7Config,
 )
-from keras_seq.models.families.published import PUBLISHED_CONFIGS
 from keras_seq.models.families.recurrent import (
     GRUConfig,
     LSTMConfig,
@@ -31,7 +31,6 @@ from keras_seq.models.families.transformer import GPT2Config, LlamaConfig, Trans
 from keras_seq.models.language_model import LanguageModel
 from keras_seq.models.laws import assert_causal
 from keras_seq.models.quantization import quantization_report
-from keras_seq.models.registry import MODELS
 
 LANGUAGE_MODELS = tuple(name for name, config in MODELS.items() if issubclass(config, LanguageModelConfig))
 """Names of the models that predict the next token."""

@@ -1,15 +1,18 @@
-"""Build language models from configs, frozen dataclasses of their sizes.
+"""Register models by name, and build language models from their configs, frozen dataclasses of their sizes.
 
-    ids [B, T] -> embedding -> blocks -> head -> logits [B, T, V]
+    @register("my_model")
+    @dataclasses.dataclass(frozen=True)
+    class MyModelConfig(LanguageModelConfig): ...        ids [B, T] -> embedding -> blocks -> head -> logits [B, T, V]
 
-Embedding and head are made in one way for all; a config makes the blocks.
+Embedding and head are made in one way for all; a config makes the blocks. Experiments and tests read their models from
+`MODELS`: `--models my_model`, the options `--my-model.embedding-dim`, and the sizes of a model that trains in seconds.
 """
 
 import abc
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import keras
@@ -17,6 +20,47 @@ import keras
 from keras_seq import checks, layers
 from keras_seq.models.language_model import LanguageModel
 from keras_seq.ops.dispatch import clear_session
+
+MODELS: dict[str, type] = {}
+"""Model configs by name."""
+
+TINY = {"embedding_dim": 16, "units": 32, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 64, "state_dim": 4}
+"""Sizes of a model that trains in seconds, as far as it has them."""
+
+_ORDER = (
+    *("rnn", "gru", "lstm", "bilstm", "mingru", "minlstm", "mamba", "mamba2", "hawk", "gla", "gated_deltanet"),
+    *("xlstm", "rwkv7", "hybrid", "transformer", "gpt2", "llama", "bert", "seq2seq"),
+)  # of lists and help, where other models follow
+
+
+def register(name: str, tiny: dict[str, Any] | None = None) -> Callable[[type], type]:
+    """Decorate a model's config: enter it in `MODELS`, set `model_name`, and set `tiny`, the sizes for a smoke run."""
+
+    def decorate(config_class):
+        config_class.model_name = name
+        config_class.tiny = {**_fields_of(config_class, TINY), **(tiny or {})}
+        models = {**MODELS, name: config_class}
+        MODELS.clear()
+        MODELS.update({known: models.pop(known) for known in _ORDER if known in models} | models)
+        return config_class
+
+    return decorate
+
+
+def sized(name: str, **sizes) -> Any:
+    """Return the config of a registered model with these sizes, as far as it has them."""
+    return MODELS[name](**_fields_of(MODELS[name], sizes))
+
+
+def tiny_config(name: str, **changes) -> Any:
+    """Return the tiny config of a registered model, with these fields changed as far as it has them."""
+    return sized(name, **{**MODELS[name].tiny, **changes})
+
+
+def _fields_of(config_class, values):
+    names = {field.name for field in dataclasses.fields(config_class)}
+    return {name: value for name, value in values.items() if name in names}
+
 
 SIZES = {
     *("embedding_dim", "units", "num_layers", "num_heads", "num_key_value_heads", "feed_forward_dim", "context_length")

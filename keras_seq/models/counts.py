@@ -1,4 +1,6 @@
-"""Count the floating-point operations of a model from its built layers.
+"""Count what a model computes and holds: floating-point operations, parameters of a Transformer block.
+
+Count the floating-point operations of a model from its built layers.
 
     forward    2 x size of every matrix that a position is multiplied with     a multiplication and an addition each
                + attention  2 T H (K + K')        scores and values over all T, masked ones included

@@ -1,4 +1,7 @@
-"""Check that a model is causal: change an id and compare the logits before it."""
+"""Check laws that a model must keep: the future cannot leak, and stepping equals the whole pass.
+
+Causality: change an id and compare the logits before it.
+"""
 
 import concurrent.futures
 import contextlib
@@ -99,8 +102,7 @@ def _perturbed_weights(model, random):
 #                   y_t = layer(x_t [B, 1, D])                         of a layer without a state
 #
 # They agree where outputs depend on their own position only, and where a state holds all that counts of those before.
-# The
-# weights are replaced by others meanwhile, as a gate of zeros would hide what comes after it.
+# The weights are replaced by others meanwhile, as a gate of zeros would hide what comes after it.
 
 
 # Keras's layers that cannot mix positions, whatever their arguments; subclasses may

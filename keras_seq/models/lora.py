@@ -2,8 +2,8 @@
 
     W = W_0 + (alpha / r) A B      LoRA (Hu et al., 2021): A [D, r], B [r, W], B = 0 at first, W_0 is not trained
 
-Every layer with matrices has `enable_lora` (`layers/matrix.py`). A saved model holds the sums; adapters, the A and B
-and the weights of `modules_to_save` (a name of peft), have a file of their own, which another copy can load.
+Every layer with matrices has `enable_lora` (`layers/base/layer.py`). A saved model holds the sums; adapters, the A and
+B and the weights of `modules_to_save` (a name of peft), have a file of their own, which another copy can load.
 """
 
 import fnmatch

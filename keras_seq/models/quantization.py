@@ -3,9 +3,9 @@
     int8    W[:, j] = Q[:, j] / s_j            one scale a column; a quarter of the bytes of float32
     int4    W[g, j] = Q[g, j] / s_gj           a scale for each group of rows g too; an eighth and the scales
 
-Weights only: activations keep their precision. Matrices are those of `layers/matrix.py` and, by Keras's own `quantize`,
-embeddings. Inner layers are not named in a model's config, so the model writes down its mode, and builds them again for
-8 or 4 bits when it is loaded.
+Weights only: activations keep their precision. Matrices are those of `layers/base/layer.py` and, by Keras's own
+`quantize`, embeddings. Inner layers are not named in a model's config, so the model writes down its mode, and
+builds them again for 8 or 4 bits when it is loaded.
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
 """Pretrained weights in and out: Hugging Face folders of the families in `FAMILIES`, from GPT-2 to Qwen3 and Mamba."""
 
 from keras_seq.pretrained.families import FAMILIES
+from keras_seq.pretrained.folder_files import PretrainedError
 from keras_seq.pretrained.load import Pretrained, download, load
 from keras_seq.pretrained.save import save
-from keras_seq.pretrained.tensor_files import PretrainedError
 
 __all__ = ["FAMILIES", "Pretrained", "PretrainedError", "download", "load", "save"]

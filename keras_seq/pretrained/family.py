@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.pretrained.tensor_files import PretrainedError
+from keras_seq.pretrained.folder_files import PretrainedError
 
 
 @dataclasses.dataclass(frozen=True)

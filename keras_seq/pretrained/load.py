@@ -19,9 +19,8 @@ import keras
 from keras_seq import checks
 from keras_seq.pretrained.families import FAMILIES
 from keras_seq.pretrained.family import in_keys, read_config, shortened, vocabulary_size
-from keras_seq.pretrained.tensor_files import PretrainedError, TensorFiles, read_json
+from keras_seq.pretrained.folder_files import PretrainedError, TensorFiles, read_json, read_tokenizer_files
 from keras_seq.pretrained.tensor_table import initialize, match, set_first_value, variables_of, without_memory
-from keras_seq.pretrained.tokenizer_files import read_tokenizer_files
 from keras_seq.tokenizers.base import Tokenizer
 
 FILES = ("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", "chat_template.jinja")

@@ -27,7 +27,7 @@ from keras_seq.models import LanguageModel
 from keras_seq.models.lora import is_adapter, merged_values
 from keras_seq.pretrained.families import FAMILIES
 from keras_seq.pretrained.family import Family, differences, write_config
-from keras_seq.pretrained.tensor_files import INDEX, SINGLE, PretrainedError, overflows
+from keras_seq.pretrained.folder_files import INDEX, SINGLE, PretrainedError, overflows, write_tokenizer_files
 from keras_seq.pretrained.tensor_table import (
     expected_tensors,
     same_function,
@@ -36,7 +36,6 @@ from keras_seq.pretrained.tensor_table import (
     variables_of,
     without_memory,
 )
-from keras_seq.pretrained.tokenizer_files import write_tokenizer_files
 from keras_seq.tokenizers.base import Tokenizer
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

@@ -17,7 +17,7 @@ from keras_seq.layers import PreNormResidual, TransformerBlock
 from keras_seq.layers.introspection import named_weights
 from keras_seq.models import LanguageModel
 from keras_seq.pretrained.family import Family, Layout, Tensor
-from keras_seq.pretrained.tensor_files import PretrainedError, TensorFiles, overflows
+from keras_seq.pretrained.folder_files import PretrainedError, TensorFiles, overflows
 
 MAX_NAMES = 3  # in a message
 UNEQUAL = {  # keys of a layer's config that do not change what it computes after training

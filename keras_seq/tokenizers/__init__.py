@@ -1,12 +1,10 @@
 """Convert text to ids and back by characters, words, WordPiece or byte-pair encoding, through one interface."""
 
-from keras_seq.tokenizers.base import Tokenizer
+from keras_seq.tokenizers.base import Tokenizer, TokenizerError, UnknownCharacterError
 from keras_seq.tokenizers.characters import CharacterTokenizer
-from keras_seq.tokenizers.document_token import document_token
 from keras_seq.tokenizers.pretrained import PretrainedTokenizer
-from keras_seq.tokenizers.registry import TOKENIZERS, load_tokenizer
+from keras_seq.tokenizers.registry import TOKENIZERS, document_token, load_tokenizer
 from keras_seq.tokenizers.subwords import SPECIAL_TOKENS, BytePairTokenizer, WordPieceTokenizer
-from keras_seq.tokenizers.text import TokenizerError, UnknownCharacterError
 from keras_seq.tokenizers.words import WordTokenizer, split_words
 
 __all__ = [

@@ -18,8 +18,14 @@ import numpy as np
 from keras_seq import checks
 from keras_seq.checks import short_repr
 from keras_seq.layers.introspection import check_tokenizer
-from keras_seq.tokenizers.base import OOV_TOKEN, Tokenizer, check_ids
-from keras_seq.tokenizers.text import TokenizerError, check_characters, raise_text_error
+from keras_seq.tokenizers.base import (
+    OOV_TOKEN,
+    Tokenizer,
+    TokenizerError,
+    check_characters,
+    check_ids,
+    raise_text_error,
+)
 
 CHUNK_IDS = 1 << 14  # ids processed at a time: temporary arrays this small need no new pages of memory
 REPLACEMENT_CHARACTER = "\ufffd"

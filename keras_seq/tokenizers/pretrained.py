@@ -15,10 +15,9 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from keras_seq import bounded_process, checks
 from keras_seq.checks import short_repr
-from keras_seq.tokenizers.base import Tokenizer
+from keras_seq.tokenizers.base import Tokenizer, TokenizerError, check_text
 from keras_seq.tokenizers.characters import CharacterTokenizer
 from keras_seq.tokenizers.subwords import SPECIAL_TOKENS, BytePairTokenizer
-from keras_seq.tokenizers.text import TokenizerError, check_text
 from keras_seq.tokenizers.words import WordTokenizer
 
 MAX_IDS = 1 << 22  # four times as many as the largest vocabularies have: an id may not decide about memory

@@ -18,8 +18,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from keras_seq import checks
 from keras_seq.checks import short_repr
-from keras_seq.tokenizers.base import OOV_TOKEN, Tokenizer, check_training_texts
-from keras_seq.tokenizers.text import TokenizerError, check_text
+from keras_seq.tokenizers.base import OOV_TOKEN, Tokenizer, TokenizerError, check_text, check_training_texts
 
 SPECIAL_TOKENS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 """Special tokens of subword tokenizers, and their ids."""

@@ -15,8 +15,7 @@ from typing import Self
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.tokenizers.base import OOV_TOKEN, Tokenizer, check_training_texts
-from keras_seq.tokenizers.text import TokenizerError, check_text
+from keras_seq.tokenizers.base import OOV_TOKEN, Tokenizer, TokenizerError, check_text, check_training_texts
 
 
 def split_words(text: str) -> list[str]:

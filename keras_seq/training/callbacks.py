@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 import keras
 from tqdm import tqdm
 
+from keras_seq.files import StopRequest, StopRequested
 from keras_seq.ops.dispatch import seed_dropout
-from keras_seq.stop_signals import StopRequest, StopRequested
 from keras_seq.tracking.summaries import Summaries, scored_key
 from keras_seq.training import checkpoints, distributed
 from keras_seq.training.config import TrainConfig
@@ -153,7 +153,7 @@ def _loss(scalars):
 class CheckpointCallback(keras.callbacks.Callback):
     """Save checkpoints at step or time intervals, on a new best validation loss, and before a requested stop.
 
-    The logger is flushed before each. A stop (stop_signals.py) waits for the running steps, and raises
+    The logger is flushed before each. A stop (files.py) waits for the running steps, and raises
     `TrainingInterrupted` when the checkpoint is saved.
     """
 

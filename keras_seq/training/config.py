@@ -210,7 +210,7 @@ class TrainConfig:
 
     @property
     def steps_per_execution(self) -> int:
-        """Return the largest divisor (at most MAX_STEPS_PER_EXECUTION) of all intervals of logs and checkpoints."""
+        """Return the largest divisor (at most MAX_STEPS_PER_EXECUTION) of all intervals, at which something happens."""
         return self.steps_per_execution_from(0)
 
     def steps_per_execution_from(self, step: int) -> int:

@@ -19,13 +19,13 @@ from keras_seq import checks
 from keras_seq.data import StatefulWindows
 from keras_seq.data.windows import Windows
 from keras_seq.evaluation.evaluator import LossSum, get_evaluator, word_perplexity
-from keras_seq.evaluation.validation_sample import ValidationSample, sample_windows
+from keras_seq.evaluation.streaming import ValidationSample, sample_windows
 from keras_seq.files import atomic_write
 from keras_seq.generation import TextGenerator
 from keras_seq.layers import Stateful
 from keras_seq.layers.introspection import check_tokenizer
-from keras_seq.tokenizers.document_token import encode_documents
-from keras_seq.tokenizers.text import first_token_characters
+from keras_seq.tokenizers.base import first_token_characters
+from keras_seq.tokenizers.registry import encode_documents
 from keras_seq.tracking.summaries import Summaries
 from keras_seq.training.callbacks import TrainingDiverged
 from keras_seq.training.config import TrainConfig

@@ -23,13 +23,11 @@ import keras
 from tqdm import tqdm
 
 from keras_seq.evaluation.evaluator import sharing_losses
-from keras_seq.files import remove_leftovers
+from keras_seq.files import StopRequest, StopRequested, remove_leftovers
 from keras_seq.saving.keras_file import save_model
-from keras_seq.stop_signals import StopRequest, StopRequested
-from keras_seq.tracking.layout import validation_key
-from keras_seq.tracking.progress import ProgressBar, scoring_bar
 from keras_seq.tracking.summaries import SAMPLE, Summaries
-from keras_seq.tracking.tracker import import_tracker, open_tracker
+from keras_seq.tracking.tensorboard import validation_key
+from keras_seq.tracking.tracker import ProgressBar, import_tracker, open_tracker, scoring_bar
 from keras_seq.training import checkpoints, distributed
 from keras_seq.training.callbacks import (
     CheckpointCallback,
@@ -117,7 +115,7 @@ class Trainer:
         Raises:
             TrainingDiverged: If a loss or gradient was NaN or infinite and, with on_nan="rollback", all MAX_ROLLBACKS
                 rollbacks were used.
-            TrainingInterrupted: If a stop was requested (stop_signals.py), after a checkpoint is saved. A validation
+            TrainingInterrupted: If a stop was requested (files.py), after a checkpoint is saved. A validation
                 that was cut off is repeated on resume.
             CheckpointError: If the run in the folder has other settings or another config, or its files are corrupt.
             OSError: If a file cannot be written, or another process trains in the folder.

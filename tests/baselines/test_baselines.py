@@ -7,8 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from keras_seq.baselines import COMPRESSORS, KneserNeyNGrams, compressed_bits, compute_baselines
-from keras_seq.baselines.baselines import bzip2, xz
+from keras_seq.baselines import COMPRESSORS, KneserNeyNGrams, bzip2, compressed_bits, compute_baselines, xz
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from keras_seq.callbacks import (
     diagnostics,
 )
 from keras_seq.callbacks.gate_saturation import gate_values
-from keras_seq.interpretability.hooks import attention_weights
+from keras_seq.interpretability.activations import attention_weights
 from keras_seq.layers import LSTM, Stateful, TransformerBlock
 from tests.callbacks.conftest import IDS, LENGTH, MODELS, VOCABULARY
 

@@ -6,7 +6,7 @@ from keras_seq import layers
 from keras_seq.callbacks import GateSaturation
 from keras_seq.callbacks.gate_saturation import gate_values
 from keras_seq.layers import GRU, LSTM, Bidirectional, MinGRU, PreNormResidual, Stateful
-from keras_seq.layers.recurrent.gates import gates
+from keras_seq.layers.introspection import gates
 from keras_seq.models import MinLSTMConfig
 from tests.callbacks.conftest import MODELS, VOCABULARY
 

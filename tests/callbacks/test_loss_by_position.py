@@ -5,7 +5,7 @@ import pytest
 from keras_seq.callbacks import LossByPosition
 from keras_seq.callbacks.diagnostics import plot_loss_by_position, quarter_means
 from keras_seq.evaluation.evaluator import get_evaluator
-from keras_seq.evaluation.validation_sample import sample_windows
+from keras_seq.evaluation.streaming import sample_windows
 from tests.callbacks.conftest import IDS, LENGTH, MODELS, VOCABULARY
 
 

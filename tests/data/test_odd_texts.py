@@ -6,7 +6,7 @@ import pytest
 from keras_seq.baselines import COMPRESSORS, compute_baselines
 from keras_seq.data import RandomWindows, SequentialWindows, StatefulWindows, load_corpus
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordPieceTokenizer, WordTokenizer
-from keras_seq.tokenizers.text import show_whitespace
+from keras_seq.tokenizers.base import show_whitespace
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"  # one emoji of five characters
 ODD = {

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_seq.evaluation.difference import paired_difference
+from keras_seq.evaluation.score import paired_difference
 
 WINDOWS = 800
 

@@ -7,13 +7,13 @@ lm_eval = pytest.importorskip("lm_eval")
 
 from lm_eval.api.instance import Instance  # noqa: E402
 from lm_eval.tasks import TaskManager  # noqa: E402
-from tests.tokenizers.test_text import with_bos  # noqa: E402
 
 from keras_seq.evaluation import score_text  # noqa: E402
 from keras_seq.evaluation.harness import HarnessModel  # noqa: E402
 from keras_seq.generation import TextGenerator  # noqa: E402
 from keras_seq.models import GPT2Config, LSTMConfig  # noqa: E402
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer  # noqa: E402
+from tests.tokenizers.test_text import with_bos  # noqa: E402
 
 pytestmark = pytest.mark.rare
 TOKENIZER = CharacterTokenizer("\n .abcdefgh")

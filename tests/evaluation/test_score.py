@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 from keras import ops
-from tests.tokenizers.test_text import with_bos
 
 import keras_seq
 from keras_seq.evaluation import Evaluator, TextScore, score_text
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordPieceTokenizer, WordTokenizer
+from tests.tokenizers.test_text import with_bos
 
 VOCABULARY = CharacterTokenizer("\n abcdefg")
 TEXT = "a bad cab\nfaced a bee"

@@ -7,7 +7,7 @@ import pytest
 from keras_seq.evaluation import Evaluator
 from keras_seq.evaluation import evaluator as evaluator_module
 from keras_seq.evaluation.evaluator import MIN_CONTEXT
-from keras_seq.evaluation.validation_sample import MAX_STRETCHES, sample_rows, sample_windows
+from keras_seq.evaluation.streaming import MAX_STRETCHES, sample_rows, sample_windows
 from keras_seq.models import GatedDeltaNetConfig, LSTMConfig, TransformerConfig
 from tests.evaluation.test_evaluator import VOCABULARY, Toy, some_ids
 

@@ -15,8 +15,8 @@ from experiments.compare.settings import SMOKE, CompareConfig
 from keras_seq import training
 from keras_seq.models import MODELS, LlamaConfig, LSTMConfig, TransformerConfig
 from keras_seq.models import config as match_parameters
+from keras_seq.models.config import tiny_config
 from keras_seq.models.counts import flops_per_token
-from keras_seq.models.registry import tiny_config
 
 V = 65
 

@@ -14,7 +14,7 @@ from experiments.compare.report import comparison_html
 from experiments.compare.settings import CompareConfig
 from keras_seq.baselines import Baseline
 from keras_seq.data import Corpus
-from keras_seq.evaluation.difference import paired_difference
+from keras_seq.evaluation.score import paired_difference
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.training import run_folder
 

@@ -15,7 +15,7 @@ from keras_seq.data import load_corpus
 from keras_seq.interpretability import trace_model
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model
-from keras_seq.tokenizers.text import show_whitespace
+from keras_seq.tokenizers.base import show_whitespace
 from keras_seq.training import load_run
 from tests.interpretability.test_traces import IDS, TOKENIZER, data_of, small, softmax
 

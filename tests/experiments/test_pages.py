@@ -6,7 +6,7 @@ import unicodedata
 import pytest
 
 from experiments.common import pages
-from keras_seq.tokenizers.text import escape_control
+from keras_seq.tokenizers.base import escape_control
 
 HOSTILE = "</span><script>alert(\"1\")</script> & 'two' &lt; </div>\n\t<b onclick=x>`${y}` {{ z }} {% raw %}"
 BODY = """{% extends "common/page.html" %}{% block body %}<div class="text" id="text">

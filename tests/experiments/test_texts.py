@@ -24,7 +24,7 @@ from experiments.compare import __main__ as compare
 from keras_seq.data import MixedWindows, RandomWindows, TokenFiles, load_corpus
 from keras_seq.data.prepare import prepare
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordTokenizer, document_token
-from keras_seq.tokenizers.document_token import decode_documents, encode_documents
+from keras_seq.tokenizers.registry import decode_documents, encode_documents
 from keras_seq.training import TrainConfig, run_folder
 from tests.experiments.conftest import ROOT
 

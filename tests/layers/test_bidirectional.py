@@ -8,7 +8,6 @@ from tests.layers.conftest import rare_on_jax
 
 B, T, D = 3, 6, 3
 numpy = ops.convert_to_numpy
-BACKEND = keras.backend.backend()
 LAYERS = {
     "SimpleRNN": lambda: SimpleRNN(2, return_sequences=True),
     "GRU": lambda: GRU(2, return_sequences=True),
@@ -52,18 +51,6 @@ def test_a_padded_batch_is_each_sequence_alone(randomize, make):
     np.testing.assert_allclose(numpy(layer(x, mask=mask))[mask].reshape(alone.shape), alone, atol=2e-5)
 
 
-@pytest.mark.parametrize("merge_mode", ["concat", "sum"])
-@pytest.mark.parametrize("mask", [None, [[1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0], [1] * 6]], ids=["whole", "padded"])
-def test_weights_and_outputs_are_those_of_keras(randomize, merge_mode, mask):
-    ours = weighted(Bidirectional(LSTM(2, return_sequences=True), merge_mode), randomize)
-    theirs = keras.layers.Bidirectional(keras.layers.LSTM(2, return_sequences=True), merge_mode=merge_mode)
-    theirs.build((None, None, D))
-    theirs.set_weights(ours.get_weights())
-    x, mask = draw(), None if mask is None else ops.convert_to_tensor(np.array(mask, bool))
-    real = slice(None) if mask is None else numpy(mask)
-    np.testing.assert_allclose(numpy(ours(x, mask=mask))[real], numpy(theirs(x, mask=mask))[real], atol=2e-6)
-
-
 @each
 def test_the_two_have_weights_and_initial_values_of_their_own(make):
     layer = Bidirectional(make())
@@ -94,20 +81,6 @@ def test_the_future_is_seen(randomize):
     forward, backward = np.split(numpy(layer(changed)) - numpy(layer(x)), 2, -1)
     np.testing.assert_array_equal(forward[:, :-1], 0.0)
     assert (backward[:, 0] != 0).any(-1).all()
-
-
-def test_it_trains_and_comes_back_from_a_file(randomize, tmp_path):
-    model = keras.Sequential(
-        [keras.Input((None, D)), Bidirectional(GRU(2, reset_after=False, return_sequences=True)), keras.layers.Dense(1)]
-    )
-    randomize(model)
-    before = [numpy(v) for v in model.trainable_weights]
-    model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=BACKEND == "tensorflow")
-    model.fit(draw(), draw()[..., :1], verbose=0)
-    assert all((numpy(v) != was).any() for v, was in zip(model.trainable_weights, before, strict=True))
-    model.save(tmp_path / "model.keras")
-    revived = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(numpy(revived(draw())), numpy(model(draw())))
 
 
 def test_a_layer_that_was_used_before_keeps_its_weights(randomize):

@@ -6,23 +6,16 @@ import pytest
 from keras import ops, tree
 
 from keras_seq import layers
+from tests.layers.test_state_laws import SINGLE
 
-STATEFUL = {
-    "SimpleRNN": lambda **k: layers.SimpleRNN(3, return_sequences=True, **k),
-    "GRU": lambda **k: layers.GRU(3, return_sequences=True, **k),
-    "LSTM": lambda **k: layers.LSTM(3, return_sequences=True, **k),
-    "MinGRU": lambda **k: layers.MinGRU(3, return_sequences=True, **k),
-    "CausalConvolution": lambda **k: layers.CausalDepthwiseConv1D(3, **k),
-    "SelectiveStateSpace": lambda **k: layers.SelectiveStateSpace(3, **k),
-}
-each = pytest.mark.parametrize("make", STATEFUL.values(), ids=STATEFUL)
+each = pytest.mark.parametrize("make", SINGLE.values(), ids=SINGLE)
 
 
 @each
 @pytest.mark.parametrize("given", ["float32", "bfloat16"])
 def test_a_state_of_another_dtype_is_taken_and_leaves_in_its_own(make, given):
     layer = make(dtype="mixed_bfloat16")
-    x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
+    x = np.random.default_rng(0).normal(size=(2, 3, 6)).astype("float32")
     layer.build(x.shape)
     own = layer.get_initial_state(2)
     _, state = layer(x, state=tree.map_structure(lambda part: ops.cast(part, given), own), return_state=True)
@@ -33,9 +26,9 @@ def test_a_state_of_another_dtype_is_taken_and_leaves_in_its_own(make, given):
 @each
 def test_a_sequence_of_no_position_is_refused(make):
     layer = make()
-    layer.build((2, 3, 4))
+    layer.build((2, 3, 6))
     with pytest.raises(ValueError, match="at least one position"):
-        layer(np.zeros((2, 0, 4), "float32"))
+        layer(np.zeros((2, 0, 6), "float32"))
 
 
 def test_under_float64_the_memory_is_float64():

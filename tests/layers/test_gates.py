@@ -4,7 +4,7 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import GRU, LSTM, LayerNormLSTM, MinGRU, MinLSTM
-from keras_seq.layers.recurrent.gates import GATES, gates
+from keras_seq.layers.introspection import GATES, gates
 
 B, T, D, UNITS = 2, 4, 3, 5
 

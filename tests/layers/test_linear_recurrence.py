@@ -131,34 +131,6 @@ def test_thousands_of_positions_neither_overflow_nor_drift(gradients, recurrence
         assert np.abs(gradient).max() > 0 or gradient.shape == h.shape
 
 
-@each
-def test_a_length_that_is_not_known(recurrence):
-    if BACKEND != "tensorflow":
-        pytest.skip("elsewhere every length is known when a function is compiled")
-    import tensorflow as tf
-
-    args = arguments(2, 7, (3,), "float32")
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None, 3])] * 2 + [tf.TensorSpec([None, 3])])
-    def values(*args):
-        with tf.GradientTape() as tape:
-            tape.watch(args)
-            y = recurrence(*args)
-            loss = tf.reduce_sum(y * y)
-        return [y, *tape.gradient(loss, args)]
-
-    for length in (7, 2, 1):
-        cut = [args[0][:, :length], args[1][:, :length], args[2]]
-        y, *got = values(*tensors(*cut))
-        np.testing.assert_allclose(y, loop(*cut), atol=1e-6)
-        with tf.GradientTape() as tape:
-            known = tensors(*cut)
-            tape.watch(known)
-            loss = tf.reduce_sum(recurrence(*known) ** 2)
-        for ours, theirs in zip(got, tape.gradient(loss, known), strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=2e-5)
-
-
 @pytest.mark.parametrize("start", [0.0, 0.7])
 def test_a_step_that_changes_nothing_copies_the_state(gradients, start):
     rest = np.array([1, 1, 0, 1, 0, 0, 1, 1, 1], bool)[None, :, None]

@@ -223,33 +223,3 @@ def test_position_objects_revive_by_value(positions):
     assert revived == positions
     assert type(revived) is type(positions)
     assert not hasattr(positions, "base") or dataclasses.replace(positions, base=7.0) != revived
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: RotaryPositions(base=1.0), ["base=1.0", "greater than 1"]),
-        (lambda: RotaryPositions(partial_rotary_factor=1.5), ["partial_rotary_factor=1.5", "at most 1"]),
-        (lambda: RotaryPositions(partial_rotary_factor=0.0), ["partial_rotary_factor=0.0"]),
-        (
-            lambda: RotaryPositions(partial_rotary_factor=0.5).validate_key_dim(10),
-            ["key_dim=10, of which 5 are rotated", "an even number"],
-        ),
-        (lambda: RotaryPositions(base="big"), ["base='big'", "number"]),
-        (lambda: RotaryPositions(scaling="magic"), ["scaling='magic'", "'linear'", "'yarn'"]),
-        (lambda: RotaryPositions(scaling="linear", scaling_factor=0.5), ["scaling_factor=0.5", "at least 1"]),
-        (lambda: RotaryPositions(scaling_factor=2.0), ["scaling_factor=2.0", "scaling=None"]),
-        (lambda: RotaryPositions(scaling="yarn", scaling_factor=2.0), ["original_context_length=None", "an integer"]),
-        (lambda: RotaryPositions(scaling="ntk", scaling_factor=2.0).validate_key_dim(2), ["key_dim=2", "at least 4"]),
-        (lambda: RotaryPositions().validate_key_dim(5), ["key_dim=5", "even"]),
-        (lambda: PositionalEncoding(base=-1), ["base=-1", "greater than 0"]),
-        (lambda: LearnedPositions(0), ["length=0", "at least 1"]),
-        (lambda: PositionalEncoding().build((None, 3)), ["inputs has shape (None, 3)", "[B, T, D]"]),
-        (lambda: LearnedPositions(3).build((None, 3, None)), ["inputs has shape", "D known"]),
-        (lambda: PositionalEncoding()(inputs(), mask=np.ones(4)), ["mask has shape (4,)", "rank 2"]),
-    ],
-)
-def test_wrong_arguments(make, words):
-    with pytest.raises(ValueError) as error:  # noqa: PT011 - the words are the match
-        make()
-    assert all(word in str(error.value) for word in words), str(error.value)

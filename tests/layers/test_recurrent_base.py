@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Callable
 
 import keras
@@ -255,45 +254,6 @@ def test_gradients_are_those_of_finite_differences(check_gradients, case, mask):
     check_gradients(Started(layer), draw(2, 3, D, dtype="float64"), *state, **kwargs)
 
 
-@each
-def test_a_mask_is_a_shorter_sequence(case):
-    layer = weighted(case.make())
-    mask = np.array([[0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0], [0, 1, 0, 1, 1, 0], [0] * 6], bool)
-    x, state = draw(4, 6, D), state_like(layer, 4)
-    x[~mask] = 1e3  # what stands there does not matter
-    y, *last = values(layer(x, state=state, mask=mask, return_state=True))
-    short = tree.map_structure(lambda part: part[:3], state)
-    alone, *alone_last = values(layer(x[:3][mask[:3]].reshape(3, 3, D), state=short, return_state=True))
-    np.testing.assert_allclose(y[mask].reshape(3, 3, UNITS), alone, atol=2e-6)
-    assert_close([part[:3] for part in last], alone_last, atol=2e-6)
-    before = np.concatenate([values(state)[0][:, None], y[:, :-1]], axis=1)
-    np.testing.assert_array_equal(y[~mask], before[~mask])  # the state is copied, and y repeats
-    for part, start in zip(last, values(state), strict=True):
-        np.testing.assert_array_equal(part[3], start[3])  # the row that has no real position
-
-
-STEPPING = {"float32": 2e-6, "mixed_bfloat16": 2e-2, "mixed_float16": 2e-3, "float64": 1e-12}
-
-
-@each
-@rare_on_jax("policy", list(STEPPING), quick=("float32", "mixed_bfloat16", "float64"))
-def test_stepping_equals_the_whole(case, policy):
-    if policy == "float64" and BACKEND != "tensorflow":
-        pytest.skip("Keras narrows float64 to float32 on this backend")
-    layer, length = weighted(case.make(dtype=policy)), 3 if BACKEND == "jax" else 6
-    x = ops.cast(draw(2, length, D, dtype="float64"), layer.compute_dtype)
-    start = state_like(layer, 2)
-    whole = layer(x, state=start, return_state=True)
-    dtypes = tree.map_structure(lambda part: keras.backend.standardize_dtype(part.dtype), layer.get_initial_state(2))
-    state, steps = start, []
-    for t in range(length):
-        y, state = layer.step(x[:, t], state)
-        steps.append(y)
-        assert keras.backend.standardize_dtype(y.dtype) == layer.compute_dtype
-        assert tree.map_structure(lambda part: keras.backend.standardize_dtype(part.dtype), state) == dtypes
-    assert_close(values(ops.stack(steps, 1), state), values(whole), atol=STEPPING[policy])
-
-
 @pytest.mark.parametrize(
     ("make", "dtypes"),
     [
@@ -305,17 +265,6 @@ def test_stepping_equals_the_whole(case, policy):
 def test_a_memory_is_float32_where_the_rest_is_less(make, dtypes):
     state = make(dtype="mixed_float16").get_initial_state(1)
     assert [keras.backend.standardize_dtype(part.dtype) for part in tree.flatten(state)] == dtypes
-
-
-@each
-def test_pieces_with_the_state_handed_on_equal_the_whole(case):
-    layer, x = weighted(case.make()), draw(3, 7, D)
-    state, pieces = None, []
-    whole = values(layer(x, mask=MASK, return_state=True))
-    for piece in (slice(0, 1), slice(1, 4), slice(4, 7)):
-        y, state = layer(x[:, piece], state=state, mask=MASK[:, piece], return_state=True)
-        pieces.append(y)
-    assert_close(values(ops.concatenate(pieces, 1), state), whole, atol=2e-6)
 
 
 @each
@@ -396,30 +345,6 @@ def test_state_goes_in_and_out_of_a_functional_model(case):
     predicted = model.predict([given, *values(state_like(layer, 2))], verbose=0)  # compiled
     expected = values(layer(numpy(embedding(given)), state=state_like(layer, 2), return_state=True))
     assert_close(predicted, expected, atol=2e-6)
-
-
-@pytest.mark.parametrize("make", [SimpleRNN, GRU, LSTM, LayerNormLSTM])
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("units", value) for value in (0, -1, 2.5, None)),
-        *(("dropout", value) for value in (1.0, -0.1)),
-        ("recurrent_dropout", 1),
-    ],
-)
-def test_wrong_arguments_are_refused(make, name, value):
-    with pytest.raises(ValueError, match=re.escape(f"{name}={value!r};")):
-        make(**{"units": 4, name: value})
-
-
-@each
-def test_wrong_shapes_are_refused(case):
-    with pytest.raises(ValueError, match=re.escape("(2, 3); expected [B, T, D]")):
-        case.make()(np.zeros((2, 3), "float32"))
-    with pytest.raises(ValueError, match=re.escape("mask has shape (2, 4, 1); expected rank 2")):
-        case.make()(draw(2, 4, D), mask=np.ones((2, 4, 1), bool))
-    with pytest.raises(ValueError, match="was built for"):
-        weighted(case.make())(draw(2, 4, D + 1))
 
 
 def test_layer_norm_does_not_see_the_size_of_its_matrices():

@@ -1,36 +1,16 @@
 """A layer with a reset mask computes what it computes for each document by itself, padding and states included."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops, tree
 
 import keras_seq.ops
 from keras_seq import layers
+from tests.layers.test_state_laws import MAKERS
 
-D = 4
-RECURRENT = {
-    "SimpleRNN": lambda: layers.SimpleRNN(5, return_sequences=True),
-    "LSTM": lambda: layers.LSTM(5, return_sequences=True),
-    "GRU": lambda: layers.GRU(5, return_sequences=True),
-    "GRU before": lambda: layers.GRU(5, return_sequences=True, reset_after=False),
-    "LayerNormLSTM": lambda: layers.LayerNormLSTM(5, return_sequences=True),
-    "MinGRU": lambda: layers.MinGRU(5, return_sequences=True),
-    "MinLSTM": lambda: layers.MinLSTM(5, return_sequences=True),
-    "SelectiveStateSpace": lambda: layers.SelectiveStateSpace(state_dim=3),
-    "RGLRU": lambda: layers.RGLRU(2),
-    "GriffinRecurrentBlock": lambda: layers.GriffinRecurrentBlock(2, kernel_size=3),
-    "Mamba2": lambda: layers.Mamba2(2, head_dim=3, state_dim=3, kernel_size=3),
-    "GatedLinearAttention": lambda: layers.GatedLinearAttention(2, gate_rank=3),
-    "GatedDeltaNet": lambda: layers.GatedDeltaNet(2, kernel_size=3),
-    "MLSTM": lambda: layers.MLSTM(2, kernel_size=3),
-    "SLSTM": lambda: layers.SLSTM(2, kernel_size=3),
+D = 6
+RECURRENT = MAKERS | {
     "RWKV7ChannelMix": lambda: layers.RWKV7ChannelMix(5),
-    "RWKV7Blocks": lambda: layers.RWKV7Blocks(2, 2, 5, rank=3),
-    "CausalDepthwiseConv1D": lambda: layers.CausalDepthwiseConv1D(3),
-    "PreNormResidual": lambda: layers.PreNormResidual(
-        [layers.CausalDepthwiseConv1D(3), layers.MinGRU(5, return_sequences=True), keras.layers.Dense(D)]
-    ),
     "PositionalEncoding": layers.PositionalEncoding,
     "LearnedPositions": lambda: layers.LearnedPositions(90),
 }
@@ -45,8 +25,8 @@ CASES = RECURRENT | {
 }
 every_layer = pytest.mark.parametrize("name", CASES)
 # what is a part of another, or resets as another does; of these and others `make test-all` runs more
-LIKE_OTHERS = ("SimpleRNN", "GRU", "GRU before", "LayerNormLSTM", "MinLSTM", "GriffinRecurrentBlock")
-LIKE_OTHERS += ("GatedLinearAttention", "MLSTM", "RWKV7Blocks", "PositionalEncoding", "plain")
+LIKE_OTHERS = ("SimpleRNN", "GRU", "GRU, reset before", "LayerNormLSTM", "MinLSTM", "GriffinRecurrentBlock")
+LIKE_OTHERS += ("GatedLinearAttention", "MLSTM", "RWKV7TimeMix", "RWKV7Blocks", "PositionalEncoding", "plain")
 
 
 def often(*names):

@@ -30,10 +30,6 @@ def inputs(batch=B, length=T, seed=1):
     return np.random.default_rng(seed).normal(size=(batch, length, D)).astype("float32")
 
 
-def wide(y):
-    return numpy(ops.cast(y, "float32"))
-
-
 def rms(x, scale):
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * scale
 
@@ -71,40 +67,6 @@ def test_the_state_has_an_entry_for_each_layer_that_keeps_one(made):
     u, expected_inputs = convolution(block.normalization_layer(x), return_state=True)
     np.testing.assert_allclose(numpy(last_inputs), numpy(expected_inputs), atol=1e-6)
     np.testing.assert_allclose(numpy(h), numpy(gru(u, return_state=True)[1]), atol=1e-6)
-
-
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
-def test_steps_and_pieces_equal_the_whole(made, policy):
-    block = made(dtype=policy)
-    x = ops.cast(inputs(), block.compute_dtype)
-    whole, last = block(x, return_state=True)
-    np.testing.assert_array_equal(wide(block(x)), wide(whole))
-    dtypes = [keras.backend.standardize_dtype(v.dtype) for v in (whole, *last)]
-    assert dtypes == [block.compute_dtype, block.compute_dtype, "float32"]
-    rounding = {"float32": 2e-6, "mixed_bfloat16": 3e-2, "mixed_float16": 4e-3}[policy]
-    for cuts in ([1, 2, 3, 4, 5], [2, 3]):
-        state, pieces = block.get_initial_state(B), []
-        for start, end in zip([0, *cuts], [*cuts, T], strict=True):
-            if end - start == 1:
-                y, state = block.step(x[:, start], state)
-                y = ops.expand_dims(y, 1)
-            else:
-                y, state = block(x[:, start:end], state=state, return_state=True)
-            assert [keras.backend.standardize_dtype(v.dtype) for v in (y, *state)] == dtypes
-            pieces.append(wide(y))
-        for got, want in zip([np.concatenate(pieces, 1), *state], [whole, *last], strict=True):
-            np.testing.assert_allclose(wide(got), wide(want), atol=rounding, rtol=rounding)
-
-
-@pytest.mark.parametrize("real", [[0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 0, 1, 0, 0, 1]], ids=str)
-def test_a_mask_is_a_shorter_sequence(made, real):
-    block, x, real = made(), inputs(), np.array(real, bool)
-    y, state = block(x, mask=np.stack([real, ~np.zeros(T, bool)]), return_state=True)
-    short, last = block(x[:1, real], return_state=True)
-    np.testing.assert_allclose(numpy(y)[0, real], numpy(short)[0], atol=2e-6)
-    for got, want in zip(state, last, strict=True):
-        np.testing.assert_allclose(numpy(got)[0], numpy(want)[0], atol=2e-6)
-    np.testing.assert_allclose(numpy(y)[1], numpy(block(x[1:]))[0], atol=2e-6)
 
 
 def test_masks_come_by_keras_own_route(made):
@@ -246,20 +208,6 @@ def test_layers_that_do_not_give_the_width_back_are_refused(layers):
         ValueError, match=r"The layers return \(None, None, \d\) for \(None, None, 4\); expected the same"
     ):
         PreNormResidual(layers).build((None, None, D))
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"normalization": "batch"}, "normalization='batch'; expected one of 'layer', 'rms'"),
-        ({"dropout": 1.0}, "dropout=1.0; expected a number of at least 0 and less than 1"),
-        ({"dropout": -0.1}, "dropout=-0.1; expected"),
-    ],
-    ids=str,
-)
-def test_wrong_arguments(options, words):
-    with pytest.raises(ValueError, match=words):
-        PreNormResidual([keras.layers.Dense(D)], **options)
 
 
 def test_gradients_are_those_of_finite_differences(float64, check_gradients, randomize):

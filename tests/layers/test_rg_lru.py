@@ -3,7 +3,7 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import RGLRU, GriffinRecurrentBlock
-from keras_seq.layers.base.initializers import DecayRadius
+from keras_seq.layers.linear.mixer import DecayRadius
 
 B, T, D, H = 2, 7, 6, 2
 numpy = ops.convert_to_numpy

@@ -7,8 +7,8 @@ from keras import ops
 
 import keras_seq.ops
 from keras_seq.layers import SelectiveStateSpace
-from keras_seq.layers.base.initializers import TimeStepBias
 from keras_seq.layers.linear import mamba
+from keras_seq.layers.linear.mixer import TimeStepBias
 from tests.layers.conftest import compiled, rare_on_jax
 
 BACKEND = keras.backend.backend()
@@ -125,81 +125,6 @@ def test_it_is_the_formula(float64, exact, made, route, options):
 
 
 @both
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.rare)])
-def test_stepping_equals_the_whole_and_the_formula(made, route, policy):
-    layer = made(dtype=policy)
-    x = ops.cast(inputs(), layer.compute_dtype)
-    with on(route):
-        whole, last = layer(x, return_state=True)
-        state, steps = layer.get_initial_state(B), []
-        for t in range(T):
-            y, state = layer.step(x[:, t], state)
-            dtypes = [keras.backend.standardize_dtype(v.dtype) for v in parts(y, state)]
-            assert dtypes == [layer.compute_dtype, layer.compute_dtype, "float32"]
-            steps.append(y)
-    rounding = {"float32": 2e-6, "mixed_bfloat16": 3e-2, "mixed_float16": 4e-3}[policy]
-    for got, want in zip(parts(ops.stack(steps, 1), state), parts(whole, last), strict=True):
-        np.testing.assert_allclose(wide(got), wide(want), atol=rounding, rtol=rounding)
-    for got, want in zip(parts(whole, last), parts(*oracle(layer, wide(x))), strict=True):
-        np.testing.assert_allclose(wide(got), want, atol=max(2e-5, 2 * rounding), rtol=2 * rounding)
-
-
-@both
-def test_pieces_equal_the_whole(made, route):
-    layer, x = made(), inputs()
-    with on(route):
-        whole, last = layer(x, return_state=True)
-        state, pieces = layer.get_initial_state(B), []
-        for start, end in ((0, 1), (1, 3), (3, T)):
-            y, state = layer(x[:, start:end], state=state, return_state=True)
-            pieces.append(numpy(y))
-    for got, want in zip(parts(np.concatenate(pieces, 1), state), parts(whole, last), strict=True):
-        np.testing.assert_allclose(numpy(got), numpy(want), atol=2e-6)
-
-
-MASKS = {"left": [0, 0, 1, 1, 1, 1], "right": [1, 1, 1, 0, 0, 0], "interior": [1, 0, 1, 0, 0, 1]}
-
-
-@both
-@pytest.mark.parametrize("padding", MASKS)
-def test_a_mask_is_a_shorter_sequence(made, route, padding):
-    layer, x, real = made(), inputs(), np.array(MASKS[padding], bool)
-    mask = np.stack([real, np.ones(T, bool)])
-    with on(route):
-        y, *state = parts(*layer(x, mask=mask, return_state=True))
-        short, *last = parts(*layer(x[:1, real], return_state=True))
-    np.testing.assert_allclose(numpy(y)[0, real], numpy(short)[0], atol=2e-6)
-    for got, want, alone in zip(state, last, parts(*oracle(layer, x[1:]))[1:], strict=True):
-        np.testing.assert_allclose(numpy(got)[0], numpy(want)[0], atol=2e-6)
-        np.testing.assert_allclose(numpy(got)[1], alone[0], atol=2e-5)
-
-
-@both
-def test_a_row_without_a_real_position_keeps_its_state(made, route):
-    layer, mask = made(), np.array([[False] * T, [True] * T])
-    _, before = layer(inputs(seed=2), return_state=True)
-    with on(route):
-        _, after = layer(inputs(), state=before, mask=mask, return_state=True)
-    for got, want in zip(after, before, strict=True):
-        np.testing.assert_allclose(numpy(got)[0], numpy(want)[0], rtol=1e-6)
-        assert (numpy(got)[1] != numpy(want)[1]).all()
-
-
-@both
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.rare)])
-def test_the_future_cannot_leak(made, route, policy):
-    layer, x = made(dtype=policy), inputs()
-    with on(route):
-        before = wide(layer(x))
-        for t in (1, 4):
-            changed = x.copy()
-            changed[:, t:] += 3.0
-            after = wide(layer(changed))
-            np.testing.assert_array_equal(before[:, :t], after[:, :t])
-            assert (before[:, t:] != after[:, t:]).any()
-
-
-@both
 @rare_on_jax("policy", ["float32", "mixed_bfloat16"], quick=("float32",))
 def test_thousands_of_positions_are_those_of_the_formula(gradients, route, policy):
     layer, x = SelectiveStateSpace(**OPTIONS, expand=1, dtype=policy), inputs(1, LONG)
@@ -223,16 +148,6 @@ def test_long_steps_forget_and_short_ones_keep(gradients, made, route):
     np.testing.assert_array_equal(numpy(h)[:, D:], 1.0)
     np.testing.assert_allclose(numpy(h)[:, :D], alone[:, :D], rtol=1e-5)
     assert all(np.isfinite(gradient).all() for gradient in got)
-
-
-@both
-@pytest.mark.parametrize("padding", [None, "interior"])
-def test_gradients_are_those_of_finite_differences(float64, check_gradients, made, route, padding):
-    if BACKEND == "jax":
-        pytest.skip("Keras narrows the dtype of the scan to float32 there")
-    mask = {} if padding is None else {"mask": np.array([MASKS[padding], [1] * T], bool)}
-    with on(route):
-        check_gradients(made(dtype="float64"), inputs(dtype="float64"), **mask)
 
 
 def test_step_lengths_are_even_in_the_logarithm():
@@ -260,41 +175,3 @@ def test_weights_at_the_start():
     assert not numpy(layer.output_dense.kernel).any()
     assert not np.allclose(numpy(layer.b_dense.kernel), numpy(layer.c_dense.kernel))
     assert [part.bias is None for part in (layer.input_dense, layer.output_dense, layer.b_dense)] == [True] * 3
-
-
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_the_state_at_the_start(made, policy):
-    layer = made(dtype=policy)
-    inputs_before, h = layer.get_initial_state(5)
-    assert (tuple(inputs_before.shape), tuple(h.shape)) == ((5, 2, 2 * D), (5, 2 * D, N))
-    dtypes = [keras.backend.standardize_dtype(v.dtype) for v in (inputs_before, h)]
-    assert dtypes == [layer.compute_dtype, "float32"]
-    assert not wide(inputs_before).any()
-    assert not numpy(h).any()
-
-
-@pytest.mark.parametrize("name", ["state_dim", "expand", "kernel_size", "dt_rank"])
-@pytest.mark.parametrize("value", [0, -1, 2.5, "4"])
-def test_sizes_that_are_none_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"{name}={value!r}; expected an integer"):
-        SelectiveStateSpace(**{name: value})
-
-
-def test_what_makes_no_sequence_is_refused():
-    with pytest.raises(ValueError, match="kernel_size=1; expected at least 2"):
-        SelectiveStateSpace(kernel_size=1)
-    with pytest.raises(ValueError, match="glorot"):
-        SelectiveStateSpace(kernel_initializer="glorot")
-    with pytest.raises(ValueError, match=r"inputs has shape \(None, 3\); expected \[B, T, D\]"):
-        SelectiveStateSpace().build((None, 3))
-    layer = SelectiveStateSpace()
-    layer(inputs())
-    with pytest.raises(ValueError, match=r"mask has shape .*expected rank 2"):
-        layer(inputs(), mask=np.ones((B, T, D), bool))
-
-
-@both
-def test_an_empty_batch(made, route):
-    with on(route):
-        y, (before, h) = made()(inputs(batch=0), return_state=True)
-    assert [tuple(v.shape) for v in (y, before, h)] == [(0, T, D), (0, 2, 2 * D), (0, 2 * D, N)]

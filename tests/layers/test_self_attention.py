@@ -252,48 +252,6 @@ def test_kernels_are_matrices_and_start_differently():
     assert not np.allclose(kernels[1], kernels[2])
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"num_heads": 0}, ["num_heads", "0", "at least 1"]),
-        ({"num_heads": 2.5}, ["num_heads", "2.5", "an integer"]),
-        ({"num_heads": 2, "key_dim": -1}, ["key_dim", "-1", "at least 1"]),
-        ({"num_heads": 2, "value_dim": "4"}, ["value_dim", "'4'", "an integer"]),
-        ({"num_heads": 4, "num_key_value_heads": 3}, ["num_key_value_heads", "3", "divisor", "4"]),
-        ({"num_heads": 2, "sliding_window": 0}, ["sliding_window", "0", "at least 1"]),
-        ({"num_heads": 2, "dropout": -0.1}, ["dropout", "-0.1", "at least 0"]),
-        ({"num_heads": 2, "dropout": 1.0}, ["dropout", "1.0", "less than 1"]),
-        ({"num_heads": 2, "positions": "rotary"}, ["positions", "'rotary'", "RotaryPositions"]),
-        ({"num_heads": 2, "kernel_initializer": "glorot"}, ["glorot"]),
-    ],
-    ids=str,
-)
-def test_wrong_arguments(options, words):
-    with pytest.raises(ValueError) as error:  # noqa: PT011 - the words are the match
-        MultiHeadSelfAttention(**options)
-    assert all(word in str(error.value) for word in words)
-
-
-def test_wrong_shapes():
-    with pytest.raises(ValueError, match=r"num_heads=3; expected a divisor of the width D=8"):
-        MultiHeadSelfAttention(3).build((None, None, 8))
-    with pytest.raises(ValueError, match=r"inputs has shape \(None, 8\); expected \[B, T, D\]"):
-        MultiHeadSelfAttention(2).build((None, 8))
-    with pytest.raises(ValueError, match=r"D known"):
-        MultiHeadSelfAttention(2).build((None, None, None))
-    with pytest.raises(ValueError, match=r"key_dim=3; expected an even number"):
-        MultiHeadSelfAttention(2, key_dim=3, positions=RotaryPositions()).build((None, None, 8))
-    layer = MultiHeadSelfAttention(2)
-    with pytest.raises(ValueError, match=r"mask has shape .*expected rank 2"):
-        layer(inputs(), mask=np.ones((B, T, T), bool))
-    with pytest.raises(ValueError, match=r"attention_mask has shape .*expected rank 2 or 3 or 4"):
-        layer(inputs(), attention_mask=np.ones(T, bool))
-    with pytest.raises(ValueError, match="was built for"):
-        layer(np.zeros((B, D), "float32"))
-    with pytest.raises(ValueError, match=r"A state, the second argument, .* or CrossAttention"):
-        layer(inputs(), inputs())
-
-
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_sequence_without_positions_stays_one(positions, causal):

@@ -7,24 +7,15 @@ from keras import ops
 
 from keras_seq import layers
 from tests.layers.conftest import rare_on_jax
+from tests.layers.test_state_laws import SINGLE as STATEFUL
 
 X = np.random.default_rng(0).normal(size=(4, 6, 8)).astype("float32")
-STATEFUL = {
-    "SimpleRNN": lambda: layers.SimpleRNN(5),
-    "GRU": lambda: layers.GRU(5),
-    "LSTM": lambda: layers.LSTM(5),
-    "LayerNormLSTM": lambda: layers.LayerNormLSTM(5),
-    "MinGRU": lambda: layers.MinGRU(5),
-    "MinLSTM": lambda: layers.MinLSTM(5),
-    "CausalConvolution": lambda: layers.CausalDepthwiseConv1D(3),
-    "SelectiveStateSpace": lambda: layers.SelectiveStateSpace(3),
-}
 QUICK = ("LSTM", "MinGRU", "SelectiveStateSpace")
 each = rare_on_jax("make", STATEFUL, QUICK)
 in_graphs = pytest.mark.parametrize(
     "make",
     [
-        pytest.param(make, marks=[] if name in (*QUICK, "CausalConvolution") else pytest.mark.rare)
+        pytest.param(make, marks=[] if name in (*QUICK, "CausalDepthwiseConv1D") else pytest.mark.rare)
         for name, make in STATEFUL.items()
     ],
     ids=STATEFUL,

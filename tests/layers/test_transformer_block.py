@@ -187,26 +187,6 @@ def test_a_custom_activation_is_revived():
     assert revived.feed_forward_layer.activation is cube
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"num_heads": 0}, ["num_heads=0", "at least 1"]),
-        ({"feed_forward_dim": -4}, ["feed_forward_dim=-4", "at least 1"]),
-        ({"normalization": "batch"}, ["normalization='batch'", "'layer'", "'rms'"]),
-        ({"activation": "swigloo"}, ["activation", "swigloo"]),
-        ({"dropout": 1.5}, ["dropout=1.5", "less than 1"]),
-        ({"positions": 7}, ["positions=7", "RotaryPositions"]),
-        ({"num_key_value_heads": 3}, ["num_key_value_heads=3", "divisor"]),
-        ({"sliding_window": 0}, ["window=0", "at least 1"]),
-    ],
-    ids=str,
-)
-def test_wrong_arguments(options, words):
-    with pytest.raises(ValueError) as error:  # noqa: PT011 - the words are the match
-        TransformerBlock(**{"num_heads": 2, "feed_forward_dim": 12, **options})
-    assert all(word in str(error.value) for word in words), str(error.value)
-
-
 def test_wrong_use():
     x, context = inputs(), inputs(1, S)
     with pytest.raises(ValueError, match=r"inputs has shape \(2, 8\); expected \[B, T, D\]"):

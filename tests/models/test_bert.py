@@ -1,5 +1,3 @@
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
@@ -140,22 +138,3 @@ def test_inside_compiled_code_what_is_out_of_range_gives_nan(encoder):
     assert np.isnan(encoder.predict_on_batch(long)["sequence_output"]).any()
     unknown = {"token_ids": np.ones((1, 2), "int32"), "segment_ids": np.array([[0, 3]])}
     assert np.isnan(encoder.predict_on_batch(unknown)["sequence_output"]).any()
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(
-            (field, value)
-            for field in (
-                "embedding_dim", "num_layers", "num_heads", "feed_forward_dim", "context_length", "num_segments"
-            )
-            for value in (0, 1.5)
-        ),
-        ("num_heads", 3),
-        ("dropout", 1.0),
-    ],
-)  # fmt: skip
-def test_a_field_out_of_its_range_is_refused_by_name(field, value):
-    with pytest.raises(ValueError, match=f"{field}={value!r}"):
-        dataclasses.replace(SMALL, **{field: value}).build_model(VOCABULARY)

@@ -10,8 +10,8 @@ import keras_seq.ops
 from keras_seq.layers.introspection import iter_layers
 from keras_seq.layers.linear import gated_delta_net, gated_linear_attention, mamba, mlstm, rwkv7_time_mix
 from keras_seq.models import LANGUAGE_MODELS, MODELS, LSTMConfig, TransformerConfig
+from keras_seq.models.config import tiny_config
 from keras_seq.models.counts import flops_per_token
-from keras_seq.models.registry import tiny_config
 
 V, T = 7, 8
 SIZES = {"embedding_dim": 8, "units": 6, "num_layers": 2, "feed_forward_dim": 5, "state_dim": 3, "context_length": T}

@@ -107,25 +107,6 @@ def test_beyond_its_context_it_says_so(randomize, name):
         model.step(ids[:, -1:], state)
 
 
-@both
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(
-            (field, value)
-            for field in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim", "context_length")
-            for value in (0, 1.5)
-        ),
-        ("num_heads", 3),
-        ("context_length", None),
-        ("dropout", 1.0),
-    ],
-)
-def test_a_field_out_of_its_range_is_refused_by_name(name, field, value):
-    with pytest.raises(ValueError, match=f"{field}={value!r}"):
-        dataclasses.replace(BOTH[name], **{field: value}).build_model(VOCABULARY)
-
-
 def test_without_a_context_there_is_nothing_to_count():
     with pytest.raises(ValueError, match="GPT2Config: context_length=None; expected a number of positions"):
         GPT2Config().count_params(VOCABULARY)

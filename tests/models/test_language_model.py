@@ -9,7 +9,7 @@ from keras import ops
 from keras_seq import layers
 from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.models import LANGUAGE_MODELS, MODELS, LanguageModel
-from keras_seq.models.registry import tiny_config
+from keras_seq.models.config import tiny_config
 from keras_seq.training import Muon
 
 CONTEXT, VOCABULARY = 7, 11

@@ -3,7 +3,6 @@
 import dataclasses
 
 import numpy as np
-import pytest
 from keras import ops
 
 from keras_seq.layers import RotaryPositions
@@ -47,9 +46,3 @@ def test_fewer_heads_of_keys_and_values_make_a_smaller_state():
         model = dataclasses.replace(SMALL, num_key_value_heads=heads).build_model(VOCABULARY)
         sizes[heads] = model.get_initial_state(3)[0]["self_attention"]["key"].shape
     assert sizes == {heads: (3, 9, heads, 2) for heads in (1, 2, 4)}
-
-
-@pytest.mark.parametrize("value", [0, 3, 1.5])
-def test_heads_of_keys_and_values_that_do_not_divide_are_refused_by_name(value):
-    with pytest.raises(ValueError, match=f"num_key_value_heads={value!r}"):
-        dataclasses.replace(SMALL, num_key_value_heads=value).build_model(VOCABULARY)

@@ -217,22 +217,3 @@ def test_what_is_out_of_range_is_said(model):
     _, state = model.step(TARGET[:, :1], state)
     with pytest.raises(ValueError, match="capacity=1"):
         model.step(TARGET[:, :1], state)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(
-            (field, value)
-            for field in (
-                "embedding_dim", "num_encoder_layers", "num_decoder_layers", "num_heads", "feed_forward_dim"
-            )
-            for value in (0, 1.5)
-        ),
-        ("num_heads", 3),
-        ("dropout", 1.0),
-    ],
-)  # fmt: skip
-def test_a_field_out_of_its_range_is_refused_by_name(field, value):
-    with pytest.raises(ValueError, match=f"{field}={value!r}"):
-        dataclasses.replace(SMALL, **{field: value}).build_model(VOCABULARY)

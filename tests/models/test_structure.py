@@ -4,7 +4,7 @@ import pytest
 from keras_seq import layers
 from keras_seq.layers.introspection import has_time_loop, iter_layers
 from keras_seq.models import MODELS
-from keras_seq.models.registry import tiny_config
+from keras_seq.models.config import tiny_config
 
 LOOPS = (layers.SimpleRNN, layers.GRU, layers.LSTM, layers.SLSTM)
 

@@ -3,12 +3,14 @@ import pytest
 import tensorflow as tf
 
 import keras_seq.ops
-from keras_seq.ops.linear_recurrence import linear_recurrence
+from keras_seq import layers
+from keras_seq.ops.linear_recurrence import LOG_ZERO, linear_recurrence, log_linear_recurrence
 from keras_seq.ops.linear_recurrence import tensorflow as optimized
+from tests.ops.compare import assert_equal, by_reference, values_and_gradients
 from tests.ops.twins import twins_called
 
-reference = linear_recurrence.__wrapped__
-TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
+each = pytest.mark.parametrize("operation", [linear_recurrence, log_linear_recurrence], ids=["linear", "log"])
+TWINS = {linear_recurrence: optimized.looped_or_composed, log_linear_recurrence: optimized.direct_form}
 
 
 @pytest.fixture(autouse=True, params=["cpu", "gpu"])
@@ -17,77 +19,88 @@ def _way(request, monkeypatch):
     monkeypatch.setattr(optimized, "on_cpu", lambda: request.param == "cpu")
 
 
-def arguments(batch=3, length=7, trailing=(5,), dtype="float32"):
-    """a, b and h, all of them random and of either sign."""
+def arguments(operation, batch=3, length=7, trailing=(5,), dtype="float32"):
+    """a, b and h: of either sign, or a in (0, 1) and all positive, a and b by their logarithms."""
     random = np.random.default_rng(length)
     shapes = [(batch, length, *trailing), (batch, length, *trailing), (batch, *trailing)]
-    return [tf.constant(random.normal(scale=0.7, size=shape), dtype) for shape in shapes]
+    if operation is linear_recurrence:
+        return [tf.constant(random.normal(scale=0.7, size=shape), dtype) for shape in shapes]
+    a, b, h = (random.uniform(0.01, 1, shape) for shape in shapes)
+    return [tf.constant(v, dtype) for v in (np.log(a), np.log(b), 0.1 + 2 * h)]
 
 
-def values_and_gradients(function, args, shown="all"):
-    """h and the gradients of a sum of what is shown of it: all, the last position, or all and the last again."""
-    with tf.GradientTape() as tape:
-        tape.watch(args)
+def with_last(function):
+    """The last position by itself, too."""
+
+    def both(*args):
         y = function(*args)
-        loss = tf.reduce_sum(y[:, -1] ** 2) if shown in ("last", "both") else 0.0
-        loss += tf.reduce_sum(tf.sin(y)) if shown in ("all", "both") else 0.0
-    return [y, *tape.gradient(loss, args)]
+        return y, y[:, -1]
+
+    return both
 
 
-def assert_equal(got, expected, dtype="float32"):
-    for name, ours, theirs in zip(["y", "da", "db", "dh"], got, expected, strict=True):
-        assert ours.dtype == theirs.dtype, name
-        ours, theirs = np.asarray(ours), np.asarray(theirs)
-        scale = max(np.abs(theirs).max(), 1e-6)
-        np.testing.assert_allclose(ours / scale, theirs / scale, atol=TOLERANCE[dtype], rtol=0, err_msg=name)
-
-
-@pytest.mark.parametrize("dtype", TOLERANCE)
+@each
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(
     ("batch", "length", "trailing"), [(1, 1, (1,)), (3, 1, (5,)), (5, 11, (3,)), (2, 7, (3, 2)), (3, 5, ())]
 )
-def test_values_and_all_gradients_are_those_of_the_reference(batch, length, trailing, dtype):
-    args = arguments(batch, length, trailing, dtype)
-    got, expected = (values_and_gradients(f, args) for f in (optimized.looped_or_composed, reference))
+def test_values_and_all_gradients_are_those_of_the_reference(operation, batch, length, trailing, dtype):
+    args = arguments(operation, batch, length, trailing, dtype)
+    got, expected = values_and_gradients(with_last(TWINS[operation]), args), by_reference(with_last(operation), args)
     assert_equal(got, expected, dtype)
 
 
-@pytest.mark.parametrize("shown", ["last", "both"])
-def test_gradients_come_through_the_last_position_too(shown):
-    args = arguments(dtype="float64")
-    got, expected = (values_and_gradients(f, args, shown) for f in (optimized.looped_or_composed, reference))
-    assert_equal(got, expected, "float64")
+@each
+def test_gradients_come_through_the_last_position_too(operation):
+    args = arguments(operation, dtype="float64")
+    got = values_and_gradients(with_last(TWINS[operation]), args, shown={1})
+    assert_equal(got, by_reference(with_last(operation), args, shown={1}), "float64")
 
 
+def test_masked_positions_and_a_state_of_zero_are_those_of_the_reference():
+    log_a, log_b, h = arguments(log_linear_recurrence, dtype="float64")
+    rest = np.array([1, 0, 1, 1, 0, 0, 1], bool)[None, :, None]
+    args = [tf.where(rest, tf.zeros_like(log_a), log_a), tf.where(rest, LOG_ZERO, log_b), tf.zeros_like(h)]
+    got = values_and_gradients(with_last(optimized.direct_form), args)[:4]
+    assert all(np.isfinite(v).all() for v in got)
+    assert_equal(got, by_reference(with_last(log_linear_recurrence), args)[:4], "float64")
+
+
+@each
 @pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=pytest.mark.rare), True])
-def test_it_is_the_same_inside_a_function_that_knows_neither_batch_nor_length(jit_compile):
+def test_it_is_the_same_inside_a_function_that_knows_neither_batch_nor_length(operation, jit_compile):
     shapes = [tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, 5])]
     compiled = tf.function(
-        lambda *args: values_and_gradients(optimized.looped_or_composed, args, "both"),
+        lambda *args: values_and_gradients(with_last(TWINS[operation]), args),
         input_signature=shapes,
         jit_compile=jit_compile,
     )
     for batch, length in ((3, 7), (2, 1)):
-        args = arguments(batch, length)
-        assert_equal(compiled(*args), values_and_gradients(reference, args, "both"))
+        args = arguments(operation, batch, length)
+        assert_equal(compiled(*args), by_reference(with_last(operation), args))
 
 
 def test_variables_are_taken():
-    args = arguments()
+    args = arguments(linear_recurrence)
     variables = [tf.Variable(v) for v in args]
     np.testing.assert_array_equal(optimized.looped_or_composed(*variables), optimized.looped_or_composed(*args))
 
 
-def test_the_predicate_takes_everything():
-    assert linear_recurrence.twin(*arguments()) is optimized.looped_or_composed
-
-
-def test_the_reference_runs_where_it_is_asked_for():
-    with twins_called(linear_recurrence) as calls:
-        linear_recurrence(*arguments())
+@each
+def test_it_runs_for_everything_unless_the_reference_is_asked_for(operation):
+    assert operation.twin(*arguments(operation)) is TWINS[operation]
+    with twins_called(operation) as calls:
+        operation(*arguments(operation))
         assert len(calls) == 1
         with keras_seq.ops.reference():
-            linear_recurrence(*arguments())
+            operation(*arguments(operation))
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("kind", [layers.MinGRU, layers.MinLSTM])
+def test_layers_run_it(kind):
+    with twins_called(log_linear_recurrence) as calls:
+        kind(3, return_sequences=True)(np.ones((2, 4, 5), "float32"))
     assert len(calls) == 1
 
 
@@ -105,6 +118,6 @@ def test_the_gradient_can_be_differentiated_once_more():
         return outer.gradient(penalty, [a, b, h])
 
     with keras_seq.ops.reference():
-        expected = second(reference)
+        expected = second(linear_recurrence)
     for ours, theirs in zip(second(optimized.looped_or_composed), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9)

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 from keras_seq import pretrained
 from keras_seq.pretrained.family import CONSTANTS, IGNORED, NULLABLE, OBJECTS, read_config
-from keras_seq.pretrained.tokenizer_files import write_tokenizer_files
+from keras_seq.pretrained.folder_files import write_tokenizer_files
 from keras_seq.tokenizers import CharacterTokenizer
 from tests.pretrained.random_configs import CONFIGS, ROPE
 

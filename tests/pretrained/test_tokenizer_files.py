@@ -13,7 +13,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from keras_seq import tokenizers as ours
 from keras_seq.models import GPT2Config
 from keras_seq.pretrained import PretrainedError, save
-from keras_seq.pretrained.tokenizer_files import read_tokenizer_files, write_tokenizer_files
+from keras_seq.pretrained.folder_files import read_tokenizer_files, write_tokenizer_files
 from keras_seq.tokenizers import load_tokenizer
 
 TEXT = "The lowest of the low lakes, said she, isn't slow. Low and slower: naïve? 3 or 30 <|endoftext|>\n"

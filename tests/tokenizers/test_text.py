@@ -15,7 +15,7 @@ from keras_seq.tokenizers import (
     WordPieceTokenizer,
     WordTokenizer,
 )
-from keras_seq.tokenizers.text import first_token_characters, piece_ends, show_whitespace, token_offsets
+from keras_seq.tokenizers.base import first_token_characters, piece_ends, show_whitespace, token_offsets
 
 TEXT = "to be or not to be"
 

@@ -1,10 +1,10 @@
 import types
 import typing
 
-from keras_seq.tracking import progress
+from keras_seq.tracking import tracker
 
 
-class Shown(progress.tqdm):
+class Shown(tracker.tqdm):
     """A bar, shown in a test too; `texts` are what it said."""
 
     texts: typing.ClassVar = []
@@ -17,20 +17,20 @@ class Shown(progress.tqdm):
 
 
 def test_what_is_scored_is_shown_under_its_name_and_nothing_outside(monkeypatch):
-    monkeypatch.setattr(progress, "tqdm", Shown)
+    monkeypatch.setattr(tracker, "tqdm", Shown)
     monkeypatch.setattr(Shown, "texts", [])
-    assert list(progress.track_progress(range(0, 10, 4), total=11)) == [0, 4, 8]
-    with progress.scoring_bar("validating"):
-        assert list(progress.track_progress(range(0, 3, 4), total=3)) == [0]  # a single part says nothing
+    assert list(tracker.track_progress(range(0, 10, 4), total=11)) == [0, 4, 8]
+    with tracker.scoring_bar("validating"):
+        assert list(tracker.track_progress(range(0, 3, 4), total=3)) == [0]  # a single part says nothing
         assert Shown.texts == []
-        assert list(progress.track_progress(range(0, 10, 4), total=11)) == [0, 4, 8]
+        assert list(tracker.track_progress(range(0, 10, 4), total=11)) == [0, 4, 8]
     assert Shown.texts[0].startswith("validating, 11 tokens:   0%")
 
 
 def test_a_training_is_shown_in_tokens_with_its_loss(monkeypatch):
-    monkeypatch.setattr(progress, "tqdm", Shown)
+    monkeypatch.setattr(tracker, "tqdm", Shown)
     monkeypatch.setattr(Shown, "texts", [])
-    bar = progress.ProgressBar("a run", tokens_per_step=10, start_step=20, last_step=100)
+    bar = tracker.ProgressBar("a run", tokens_per_step=10, start_step=20, last_step=100)
     bar.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(step=50)))
     bar.on_train_batch_end(0, {"loss": 1.25})
     bar.bar.refresh()

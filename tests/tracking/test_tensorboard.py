@@ -14,8 +14,7 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.util.tensor_util import make_ndarray
 
 from keras_seq.tracking import Summaries, TokenTensorBoard, scored_key
-from keras_seq.tracking.layout import describe
-from keras_seq.tracking.tensorboard import EventFile
+from keras_seq.tracking.tensorboard import EventFile, describe
 from tests.training.ends import events
 
 SETTINGS = {

@@ -13,7 +13,7 @@ from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
 from tensorboard.plugins.hparams import summary as hparams_summary
 from tensorboard.util.tensor_util import make_ndarray
 
-from keras_seq.tracking import Summaries, layout
+from keras_seq.tracking import Summaries, tensorboard
 from keras_seq.tracking.tensorboard import EventFile, scalar_proto, summary_protos
 from tests.training.ends import events
 
@@ -107,7 +107,7 @@ def one(summary):
 
 def test_the_hparams_page_is_that_of_tensorboard(monkeypatch):
     monkeypatch.setattr("time.time", lambda: 1234.5)
-    assert one(layout.session_start(HPARAMS)) == one(hparams_summary.session_start_pb(HPARAMS))
+    assert one(tensorboard.session_start(HPARAMS)) == one(hparams_summary.session_start_pb(HPARAMS))
     expected = hparams_summary.experiment_pb(
         [api_pb2.HParamInfo(name=name, differs=True) for name in HPARAMS],
         [
@@ -124,7 +124,7 @@ def test_the_hparams_page_is_that_of_tensorboard(monkeypatch):
         ],
         time_created_secs=0,
     )
-    assert one(layout.hparams_columns(HPARAMS, ["val_loss", "val_accuracy"])) == one(expected)
+    assert one(tensorboard.hparams_columns(HPARAMS, ["val_loss", "val_accuracy"])) == one(expected)
 
 
 def test_the_custom_scalars_page_is_that_of_tensorboard():
@@ -136,4 +136,4 @@ def test_the_custom_scalars_page_is_that_of_tensorboard():
     expected = layout_pb2.Layout(
         category=[layout_pb2.Category(title=title, chart=[content]) for title, content in categories.items()]
     )
-    assert one(layout.charts(["val_loss"], {"a/b": "Widths"})) == one(custom_scalars.pb(expected))
+    assert one(tensorboard.charts(["val_loss"], {"a/b": "Widths"})) == one(custom_scalars.pb(expected))

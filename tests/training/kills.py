@@ -31,7 +31,7 @@ from keras_seq import training
 from keras_seq.data import ArrayBatches, RandomWindows, StatefulWindows, TokenFiles
 from keras_seq.files import write_json
 from keras_seq.models import LANGUAGE_MODELS, MODELS, masked_lm
-from keras_seq.models.registry import sized
+from keras_seq.models.config import sized
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
 from keras_seq.tracking.tensorboard import EventFile

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_seq.stop_signals import StopRequest, StopRequested
+from keras_seq.files import StopRequest, StopRequested
 from keras_seq.tracking import Summaries
 from keras_seq.training import AdamW, TrainConfig, TrainingDiverged, TrainingInterrupted, callbacks, checkpoints
 from keras_seq.training.callbacks import TerminateOnNonFinite, ValidationCallback

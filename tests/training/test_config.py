@@ -10,7 +10,7 @@ import pytest
 from keras_seq import layers
 from keras_seq.data import RandomWindows
 from keras_seq.models import MODELS, LSTMConfig
-from keras_seq.models.registry import sized
+from keras_seq.models.config import sized
 from keras_seq.training import OPTIMIZERS, SGD, InverseSqrtDecay, OptionError, TrainConfig, compile_model, fit_resumable
 from keras_seq.training.config import (
     ADAM_LR_RATIOS,

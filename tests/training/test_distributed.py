@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from keras_seq.models import LSTMConfig, TransformerConfig
-from keras_seq.models.registry import sized
+from keras_seq.models.config import sized
 from keras_seq.training import LostProcess, distributed
 from tests.training.ends import points
 from tests.training.process_kills import ROOT, SENTENCE, end, hang, on_jax, says_why, start, train

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_seq.evaluation import Evaluator
-from keras_seq.evaluation.validation_sample import sample_windows
+from keras_seq.evaluation.streaming import sample_windows
 from keras_seq.saving.keras_file import load_untrusted_model
 from keras_seq.training import CheckpointError, TrainConfig, TrainingDiverged
 from keras_seq.training.language_model import check_sample

@@ -15,7 +15,7 @@ from ends import differences, end
 from keras_seq.data import RandomWindows
 from keras_seq.evaluation import evaluator
 from keras_seq.models import MODELS
-from keras_seq.tracking import progress
+from keras_seq.tracking import tracker
 from keras_seq.training import TrainingInterrupted, checkpoints
 from tests.training.backend_run import Killed
 
@@ -56,7 +56,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tiny_run, tmp_path,
 def test_ctrl_c_writes_a_checkpoint_gives_the_signals_back_and_the_run_can_go_on(tiny_run, tmp_path, monkeypatch):
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
-    class Impatient(progress.ProgressBar):
+    class Impatient(tracker.ProgressBar):
         """A user who presses Ctrl-C while step 5 runs."""
 
         def on_train_batch_begin(self, batch, logs=None):

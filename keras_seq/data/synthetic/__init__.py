@@ -1,10 +1,8 @@
 """Generate synthetic texts and tasks whose entropy or solution is known."""
 
 from keras_seq.data.synthetic import dates, spacing_task
-from keras_seq.data.synthetic.grammar import Grammar, bracket_grammar
-from keras_seq.data.synthetic.markov import MarkovChain
 from keras_seq.data.synthetic.recall import RECALL_TASKS, RecallTask
-from keras_seq.data.synthetic.reversal import Reversal
+from keras_seq.data.synthetic.sources import Grammar, MarkovChain, Reversal, bracket_grammar
 
 __all__ = [
     "RECALL_TASKS",

@@ -11,8 +11,7 @@ is one character, and whose upper case is the capital again; others, such as `İ
 import numpy as np
 
 from keras_seq.checks import short_repr
-from keras_seq.tokenizers.base import check_ids
-from keras_seq.tokenizers.text import TokenizerError
+from keras_seq.tokenizers.base import TokenizerError, check_ids
 
 SPACE, CAPITAL = 1, 2
 NUM_TAGS = 4

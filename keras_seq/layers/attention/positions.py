@@ -2,7 +2,7 @@
 
     e[p, 2i] = sin(p / 10000^(2i / D)),   e[p, 2i + 1] = cos(p / 10000^(2i / D)),   y = x + e
 
-`RotaryPositions` and `AlibiPositions`, which act inside attention, are in `rotary.py` and `alibi.py`.
+`RotaryPositions` and `AlibiPositions`, which act inside attention, are in `relative_positions.py`.
 """
 
 import numbers

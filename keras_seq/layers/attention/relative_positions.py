@@ -1,4 +1,6 @@
-"""Base class of position objects, which rotate queries and keys, or bias the scores, or both.
+"""Positions that attention sees as distances: their base class, rotary positions, linear biases.
+
+Base class of position objects, which rotate queries and keys, or bias the scores, or both.
 
 Both depend on positions only through their distance. Subclass it for other rotations or biases.
 """
@@ -75,10 +77,8 @@ def deserialize_positions(positions):
 # For contexts longer than in training by a factor f, the frequencies w are lowered. Linear (Chen et al., 2023): w / f.
 # NTK ("NTK-aware", bloc97, 2023): a larger base, which divides the lowest frequency by f and keeps the highest.
 # YaRN (Peng et al., 2023): frequencies with many turns within the original length are kept, those with less than one
-# turn
-# are divided by f, and the scores are multiplied by (0.1 ln f + 1)². Llama 3.1 (Grattafiori et al., 2024): the same
-# with
-# at least four turns and another ramp in between, and the scores as they are.
+# turn are divided by f, and the scores are multiplied by (0.1 ln f + 1)². Llama 3.1 (Grattafiori et al., 2024): the
+# same with at least four turns and another ramp in between, and the scores as they are.
 
 
 def rotate(x, positions, frequencies, amplitude=1.0):

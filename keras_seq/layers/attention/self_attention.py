@@ -1,4 +1,4 @@
-"""What `MultiHeadSelfAttention` and `CrossAttention` share: their arguments and the four projections."""
+"""Self-attention, and what it shares with `CrossAttention`: arguments and the four projections."""
 
 import functools
 
@@ -149,8 +149,7 @@ class MultiHeadAttentionBase(Layer):
 #     x [B, T, D] -> q, k, v -> y = softmax(q kᵀ / sqrt(K)) v -> y W_O
 #
 # The order of x matters only through a position object (rotations or biases), causality or a sliding window (Beltagy
-# et
-# al., 2020); without these, a permutation of x permutes y. The state is the key/value cache of `cache.py`.
+# et al., 2020); without these, a permutation of x permutes y. The state is the key/value cache of `cache.py`.
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

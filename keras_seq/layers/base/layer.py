@@ -10,6 +10,7 @@ by a `Matrix`, which knows the mode and changes it. Only weights are rounded, an
 """
 
 import functools
+import gc
 import inspect
 import types
 
@@ -88,7 +89,7 @@ class Matrix:
     def build_quantized(self, mode: str) -> None:
         """Replace W_0 by variables for 8 or 4 bits, without their values."""
         rows, columns = self.shape
-        self.layer._untrack_variable(self.variable)  # Keras's `del` collects garbage each time
+        delattr(self.layer, f"_{self.name}")
         stored_rows, num_groups = (rows, 1) if mode == "int8" else (-(-rows // 2), -(-rows // GROUP))
         options = {"trainable": False, "autocast": False}
         self._add(f"_{self.name}", (stored_rows, columns), "ones", dtype="int8", **options)
@@ -147,9 +148,6 @@ def dequantize(stored, scale, num_rows: int, mode: str):
     if scale.shape[0] > 1:
         scale = ops.repeat(scale, GROUP, axis=0)[:num_rows]
     return ops.cast(stored, "float32") / ops.cast(scale, "float32")
-
-
-# Describe an object by its constructor's arguments, each of which it keeps as an attribute of the same name.
 
 
 def freeze_inner_layers(layer) -> None:
@@ -213,17 +211,17 @@ SPELLINGS = {  # of arguments in Keras, KerasHub, PyTorch, transformers and tuto
 class Layer(keras.layers.Layer):
     """Base class of layers whose inputs are a dense tensor of real numbers.
 
-    Integers and booleans are real numbers too: `call` converts them by `checks.real`, so that a layer computes of
-    integers what it computes of the same numbers as floats. Each argument of the constructor is an attribute of the
+    Integers and booleans are real numbers too: `call` converts them by `tensor_checks.real`, so that a layer computes
+    of integers what it computes of the same numbers as floats. Each argument of the constructor is an attribute of the
     same name, from which the config is made. `enable_lora` and `quantize` are those of `keras.layers.Dense`, for all
-    matrices of a layer (matrix.py), but that activations are not rounded.
+    matrices of a layer, but that activations are not rounded.
     """
 
     exports_to_onnx = False  # whether `Model.export(format="onnx")` writes what the layer computes
     matrices = types.MappingProxyType({})  # the layer's own, by name
 
     def __new__(cls, *args, **kwargs):
-        """Refuse an argument by the name that it has elsewhere, of which Python would say less."""
+        """Refuse an argument by the name that it has elsewhere."""
         for name in SPELLINGS.keys() & kwargs.keys():
             arguments = inspect.signature(cls.__init__).parameters
             if name not in arguments and SPELLINGS[name] in arguments:
@@ -264,11 +262,8 @@ class Layer(keras.layers.Layer):
         return ops.cast(v, self.state_dtype)
 
     def add_weight(self, *args, initializer=None, dtype=None, **kwargs):
-        """Create a weight, as `keras.layers.Layer.add_weight` does, that knows the class of its layer.
-
-        In half precision the initial values are drawn in float32 and rounded, because no backend has the QR
-        decomposition that orthogonal matrices are made by in bfloat16.
-        """
+        """Create a weight, as `keras.layers.Layer.add_weight` does, that knows the class of its layer."""
+        # Half precision is drawn in float32 and rounded: no backend has the QR of orthogonal matrices in bfloat16.
         half = keras.backend.standardize_dtype(dtype or self.variable_dtype) in ("bfloat16", "float16")
         if half and initializer is not None:
             initializer = functools.partial(_rounded, keras.initializers.get(initializer))
@@ -285,10 +280,7 @@ class Layer(keras.layers.Layer):
         return {**super().get_config(), **constructor_arguments(self, Layer)}
 
     def get_build_config(self):
-        """Return the shapes that the layer was built for and, where one is quantized, the modes of its matrices.
-
-        A config does not name the layers inside, but each has to be built for 8 or 4 bits before it is loaded.
-        """
+        """Return the shapes that the layer was built for and, where one is quantized, the modes of its matrices."""
         modes = [mode if (mode := layer.matrix_mode) in MODES else None for layer in self._layers_with_matrices()]
         config = super().get_build_config()
         return {**config, "matrix_modes": modes} if any(modes) else config
@@ -302,7 +294,14 @@ class Layer(keras.layers.Layer):
                 layer.build_quantized(mode)
 
     def _layers_with_matrices(self):
-        return [layer for layer in self._flatten_layers() if getattr(layer, "matrices", None)]
+        layers, waiting = [], [self]
+        while waiting:  # in the order of Keras, which files have
+            layer = waiting.pop()
+            if layer not in layers:
+                layers.append(layer)
+                inner = layers_in(vars(layer).values())
+                waiting += inner[::-1] if layer is self else inner
+        return [layer for layer in layers if getattr(layer, "matrices", None)]
 
     @property
     def matrix_mode(self) -> str | None:
@@ -347,8 +346,10 @@ class Layer(keras.layers.Layer):
 
     def _change_matrices(self, change):
         self._tracker.unlock()  # Keras lets no variable be added to a built layer
+        gc.freeze()  # Keras collects garbage where a variable is deleted: of all objects, for a tenth of a second
         for matrix in self.matrices.values():
             change(matrix)
+        gc.unfreeze()
         self._tracker.lock()
 
     def save_own_variables(self, store):
@@ -373,7 +374,9 @@ class Layer(keras.layers.Layer):
 
     def _saved_variables(self):
         added = {id(v) for matrix in self.matrices.values() for v in matrix.lora_variables}
-        return [v for v in self._trainable_variables + self._non_trainable_variables if id(v) not in added]
+        variables = {}
+        keras.layers.Layer.save_own_variables(self, variables)  # in the order of Keras
+        return [v for v in variables.values() if id(v) not in added]
 
 
 @functools.cache
@@ -383,6 +386,12 @@ def _names_after_the_first(call):
 
 def _rounded(initializer, shape, dtype):
     return ops.cast(initializer(shape, dtype="float32"), dtype)
+
+
+def layers_in(values) -> list:
+    """Return the layers among values, and in the lists among these."""
+    lists = (value if isinstance(value, list | tuple) else (value,) for value in values)
+    return [layer for layers in lists for layer in layers if isinstance(layer, keras.layers.Layer)]
 
 
 def same_shape(layer, inputs_shape) -> tuple:

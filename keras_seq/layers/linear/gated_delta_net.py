@@ -11,10 +11,9 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.heads import normalize_length
-from keras_seq.layers.base.initializers import TimeStepBias
 from keras_seq.layers.base.state import MAX_FACTOR, finite_inputs, with_nan
-from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer
+from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TimeStepBias, TokenMixer
+from keras_seq.layers.normalization import normalize_length
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.tensor_checks import where_valid

@@ -1,4 +1,6 @@
-"""The Mamba block without its residual connection (Gu & Dao, 2023, figure 3).
+"""Selective state spaces: the Mamba block without its residual connection, and Mamba-2's mixer.
+
+The Mamba block without its residual connection (Gu & Dao, 2023, figure 3).
 
 u, gate = x W_u, x W_gate                               [B, T, E] each
 u = silu(causal convolution of u)
@@ -13,12 +15,11 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.heads import merge_heads, normalize_heads, split_heads
-from keras_seq.layers.base.initializers import TimeStepBias
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import MAX_FACTOR, ExplicitState, finite_inputs, with_nan
 from keras_seq.layers.dense import inner_dense
-from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer
+from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TimeStepBias, TokenMixer
+from keras_seq.layers.normalization import merge_heads, normalize_heads, split_heads
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.selective_scan import selective_scan

@@ -16,12 +16,11 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.heads import merge_heads, normalize_heads
-from keras_seq.layers.base.initializers import EvenlySpaced
 from keras_seq.layers.base.layer import MatrixAttribute
 from keras_seq.layers.base.state import MAX_FACTOR, finite_inputs, with_nan
 from keras_seq.layers.dense import BlockDiagonalDense, cloned
-from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer
+from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, EvenlySpaced, TokenMixer
+from keras_seq.layers.normalization import merge_heads, normalize_heads
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.linear_recurrence import LOG_ZERO, max_plus_recurrence
 from keras_seq.ops.matrix_recurrence import matrix_recurrence

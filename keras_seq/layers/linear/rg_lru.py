@@ -13,11 +13,10 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.initializers import DecayRadius
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import ExplicitState, finite_inputs, with_nan
 from keras_seq.layers.dense import BlockDiagonalDense, cloned
-from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer
+from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, DecayRadius, TokenMixer
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.attention import count_elements
 from keras_seq.ops.linear_recurrence import linear_recurrence

@@ -11,10 +11,10 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.initializers import ShiftRamp
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import ExplicitState, join_finite, split_finite
 from keras_seq.layers.dense import Dense, cloned
+from keras_seq.layers.linear.mixer import ShiftRamp
 from keras_seq.layers.linear.rwkv7_time_mix import RWKV7TimeMix, previous_positions
 from keras_seq.layers.normalization import make_normalization
 from keras_seq.ops import tensor_checks

@@ -1,4 +1,6 @@
-"""RWKV's token shift: a learned mixture of each position with the position before it.
+"""RWKV-7's time mixing, and the token shift before it.
+
+RWKV's token shift: a learned mixture of each position with the position before it.
 
 x_t + (x_{t-1} - x_t) mu               mu: [D];  x before the start: 0
 """
@@ -9,10 +11,9 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.heads import merge_heads, normalize_heads, normalize_length
-from keras_seq.layers.base.initializers import EvenlySpaced, ShiftRamp
 from keras_seq.layers.base.state import MAX_FACTOR, finite_inputs, with_nan
-from keras_seq.layers.linear.mixer import TokenMixer
+from keras_seq.layers.linear.mixer import EvenlySpaced, ShiftRamp, TokenMixer
+from keras_seq.layers.normalization import merge_heads, normalize_heads, normalize_length
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.attention import count_elements
 from keras_seq.ops.matrix_recurrence import matrix_recurrence

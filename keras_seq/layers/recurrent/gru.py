@@ -80,7 +80,7 @@ class GRU(RecurrentBase):
     @property
     def keras_layer_class(self):
         """Return the Keras layer with the same formula (reset after the matmul), or None."""
-        return keras.layers.GRU if self.reset_after and self.cudnn_supported else None
+        return keras.layers.GRU if self.reset_after and self.has_fused_formula else None
 
     def scan(self, z, h, mask, recurrent_dropout_mask, reset_mask=None):
         """Compute all time steps from the projected inputs `[B, T, 3 units]`: `(y [B, T, units], h)`."""

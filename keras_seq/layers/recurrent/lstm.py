@@ -118,7 +118,7 @@ class LSTM(RecurrentBase):
     @property
     def keras_layer_class(self):
         """Return the Keras layer with the same formula, or None."""
-        return keras.layers.LSTM if self.cudnn_supported else None
+        return keras.layers.LSTM if self.has_fused_formula else None
 
     def get_initial_state(self, batch_size):
         """Return the zero state `(h [B, units], c [B, units])`."""

@@ -1,4 +1,11 @@
-"""Save the weights of a recurrent layer under its cell, where Keras's files have them: .../lstm/cell/vars/0, 1, 2."""
+"""The base classes of recurrent layers, and the simple recurrent network (Elman, 1990), whose output is its state.
+
+    z_t = x_t W + b                          input projection, for all time steps in one matmul
+    state_t = cell(z_t, state_{t-1})         y_t is the state, or its first tensor
+    SimpleRNN: h_t = tanh(z_t + h_{t-1} U)
+
+Weights are saved under the layer's cell, where Keras's files have them: .../lstm/cell/vars/0, 1, 2.
+"""
 
 import types
 
@@ -9,7 +16,7 @@ from keras_seq import checks
 from keras_seq.layers.base.layer import Layer, MatrixAttribute
 from keras_seq.layers.base.state import finite_inputs, prepare_inputs, shapes, with_nan
 from keras_seq.ops import tensor_checks
-from keras_seq.ops.recurrence import fused_rnn
+from keras_seq.ops.recurrence import fused_rnn, recurrence
 from keras_seq.ops.tensor_checks import where_valid
 
 
@@ -31,15 +38,14 @@ class KerasCell(keras.layers.Layer):
         self._receive(store)
 
 
-# Call interface of recurrent layers, as in Keras: the last output, or every output with `return_sequences=True`.
+# Call interface, as in Keras: the last output, or every output with `return_sequences=True`.
 #
 #     y [B, units] = layer(x)                                 the output at the last non-padding position
 #     y, h, c      = layer(x)                                 with return_state=True in the constructor, as in Keras
 #     y, state     = layer(x, return_state=True)              in the call: the state as one structure
 #
-# `initial_state=`, Keras's name, means the same as `state=`; of several tensors both take a tuple or a list. As in
-# Keras,
-# `initial_state=` also takes a list of one.
+# `initial_state=`, Keras's name, means the same as `state=`; of several tensors both take a tuple or a list.
+# As in Keras, `initial_state=` also takes a list of one.
 
 
 class RNNInterface(Layer):
@@ -195,12 +201,8 @@ class RNNInterface(Layer):
         super().load_own_variables(store)
 
 
-# Base class of SimpleRNN, GRU and LSTM: one cell, applied to one time step after the other.
-#
-#     z_t = x_t W + b                          input projection, for all time steps in one matmul
-#     state_t = cell(z_t, state_{t-1})         y_t is the state, or its first tensor
-#
-# Dropout is variational (Gal & Ghahramani, 2016): a row has the same dropout mask at every time step of a call.
+# SimpleRNN, GRU and LSTM: one cell, applied to one time step after the other. Dropout is variational (Gal & Ghahramani,
+# 2016): a row has the same dropout mask at every time step of a call.
 
 
 class RecurrentBase(RNNInterface):
@@ -269,8 +271,8 @@ class RecurrentBase(RNNInterface):
         return None if activations == (keras.activations.tanh, keras.activations.sigmoid) else activations
 
     @property
-    def cudnn_supported(self) -> bool:
-        """Return whether cuDNN implements the formula of an LSTM or a GRU and its use is allowed."""
+    def has_fused_formula(self) -> bool:
+        """Return whether cuDNN and torch have this formula of an LSTM or a GRU, and `use_cudnn` allows them."""
         return self.activations is None and self.use_bias and self.use_cudnn is not False
 
     def build(self, input_shape):
@@ -332,3 +334,51 @@ class RecurrentBase(RNNInterface):
 
     def _dropout_mask(self, shape, rate):
         return keras.random.dropout(ops.ones(shape, self.compute_dtype), rate, seed=self.seed_generator)
+
+
+def simple_rnn_cell(z, h, recurrent_kernel, activation=ops.tanh):
+    """Compute one time step."""
+    return activation(z + ops.matmul(h, recurrent_kernel))
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class SimpleRNN(RecurrentBase):
+    """A recurrent layer without gates, a replacement for `keras.layers.SimpleRNN` with an explicit state.
+
+    ```python
+    layer = SimpleRNN(8)
+    y = layer(x)  # x [B, T, D] -> y [B, 8], the last output, from the zero state
+    y = SimpleRNN(8, return_sequences=True)(x)  # y [B, T, 8], every output
+    y, h = layer(x, return_state=True)
+    y, h = layer(more, state=h, return_state=True)  # continues from that state
+    y, h = layer.step(x[:, 0], layer.get_initial_state(B))  # one time step: y [B, 8]
+    ```
+
+    Weights are those of `keras.layers.SimpleRNN`, in its order (kernel `[D, units]`, recurrent kernel `[units, units]`,
+    bias `[units]`): weights and weight files can be exchanged between the two layers.
+
+    Args:
+        units: Width of the output, which is the state h `[B, units]`.
+        activation: `"tanh"` by default; `"relu"` with `recurrent_initializer="identity"` is the IRNN (Le et al., 2015).
+        **kwargs: Those of `LSTM` except `recurrent_activation` and `unit_forget_bias`.
+
+    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one.
+    Precision: the layer's compute dtype.
+
+    Raises:
+        ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
+    """
+
+    def get_initial_state(self, batch_size):
+        """Return the zero state h `[B, units]`."""
+        return ops.zeros((batch_size, self.units), self.compute_dtype)
+
+    def scan(self, z, h, mask, recurrent_dropout_mask, reset_mask=None):
+        """Compute all time steps from the projected inputs `[B, T, units]`: `(y [B, T, units], h)`."""
+        recurrent_kernel = self._cast(self.recurrent_kernel)
+
+        def cell(z, h):
+            h_in = h if recurrent_dropout_mask is None else h * recurrent_dropout_mask
+            return ops.cast(simple_rnn_cell(z, h_in, recurrent_kernel, self.activation), h.dtype)
+
+        return recurrence(cell, z, h, mask, reset_mask)

@@ -16,11 +16,11 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.heads import merge_heads, normalize_heads, split_heads
 from keras_seq.layers.base.layer import MatrixAttribute, freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import ExplicitState, finite_inputs, with_nan
 from keras_seq.layers.dense import BlockDiagonalDense, cloned
 from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D
+from keras_seq.layers.normalization import merge_heads, normalize_heads, split_heads
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.linear_recurrence import LOG_ZERO
 from keras_seq.ops.recurrence import recurrence

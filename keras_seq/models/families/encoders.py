@@ -1,4 +1,6 @@
-"""Output heads for a BERT encoder (Devlin et al., 2019): masked language model, text classifier, token classifier.
+"""Models that read whole sequences: BERT with its output heads, and the bidirectional LSTM tagger.
+
+Output heads for a BERT encoder (Devlin et al., 2019): masked language model, text classifier, token classifier.
 
 An encoder is a model of `BertConfig`, built or loaded. Each head shares the encoder's layers: training one trains the
 other. Logits are at least float32. With a loss of Keras, padding is masked for `token_classifier`; `masked_lm` needs
@@ -12,9 +14,9 @@ import keras
 from keras import ops
 
 from keras_seq import checks, layers
+from keras_seq.models.config import register
 from keras_seq.models.counts import count_block_params
 from keras_seq.models.families.transformer import ACTIVATIONS
-from keras_seq.models.registry import register
 from keras_seq.models.token_ids import InvalidIdsToNaN, TokenIdCheck, TokenIdModel
 from keras_seq.ops.tensor_checks import at_least_float32
 
@@ -124,15 +126,14 @@ def _dtype_policy(encoder):
     return encoder.get_layer("pooler").dtype_policy
 
 
-# The encoder-only Transformer (BERT: Devlin et al., 2019, arXiv:1810.04805). `heads.py` adds outputs to it.
+# The encoder-only Transformer (BERT: Devlin et al., 2019, arXiv:1810.04805). The heads above add outputs to it.
 #
 #     x = dropout(norm(token + position + segment)),  then post-norm blocks
 #     sequence_output [B, T, D] = output of the last block
 #     pooled_output [B, D] = tanh(sequence_output[:, 0] W + b), over the [CLS] token
 #
 # Every position attends to every non-padding position. Id 0 is padding, which changes nothing at the other positions;
-# it
-# goes to the right where the pooled output counts, since [CLS] has to be first.
+# it goes to the right where the pooled output counts, since [CLS] has to be first.
 
 
 @register("bert")

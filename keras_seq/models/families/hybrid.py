@@ -1,4 +1,6 @@
-"""Griffin as published in RecurrentGemma (De et al., 2024, arXiv:2402.19427; Botev et al., 2024, arXiv:2404.07839).
+"""Language models of recurrence and attention: RecurrentGemma as published, and hybrids by a pattern.
+
+Griffin as published in RecurrentGemma (De et al., 2024, arXiv:2402.19427; Botev et al., 2024, arXiv:2404.07839).
 
     x = sqrt(D) E[ids]
     block    x + mixer(norm(x)), then x + feed_forward(norm(x))          mixer: an RG-LRU block or local attention
@@ -15,9 +17,8 @@ import ml_dtypes
 
 from keras_seq import checks, layers
 from keras_seq.layers.dense import gelu_tanh
-from keras_seq.models.config import LanguageModelConfig
+from keras_seq.models.config import LanguageModelConfig, register
 from keras_seq.models.families.linear import MixerModelConfig
-from keras_seq.models.registry import register
 
 NORMALIZATION = "zero_centered_rms"
 
@@ -147,8 +148,7 @@ class RecurrentGemmaConfig(LanguageModelConfig):
 #     r    Griffin's recurrent block      d    Gated DeltaNet      g    gated linear attention      m    Mamba-2
 #
 # The recurrence carries what is long past, and attention looks up what is near. RMS normalization; matrices that
-# write to
-# the residual stream start at zero.
+# write to the residual stream start at zero.
 
 
 KINDS = "ardgm"

@@ -1,4 +1,6 @@
-"""Language models of layers whose state is a vector or a matrix that decays: Hawk, GLA, Gated DeltaNet and Mamba-2.
+"""Language models of linear recurrences: Hawk, GLA, Gated DeltaNet and Mamba-2, then Mamba, then RWKV-7.
+
+Language models of layers whose state is a vector or a matrix that decays: Hawk, GLA, Gated DeltaNet and Mamba-2.
 
     block    x + mixer(norm(x)), then x + feed_forward(norm(x))           Mamba-2: x + mixer(norm(x)) only
 
@@ -16,8 +18,7 @@ import dataclasses
 from typing import ClassVar
 
 from keras_seq import checks, layers
-from keras_seq.models.config import LanguageModelConfig
-from keras_seq.models.registry import register
+from keras_seq.models.config import LanguageModelConfig, register
 
 
 @dataclasses.dataclass(frozen=True)

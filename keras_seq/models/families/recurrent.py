@@ -1,4 +1,7 @@
-"""Recurrent language models: embedding, recurrent layers, output projection (Graves, 2013; char-rnn, 2015)."""
+"""Recurrent language models: RNN, GRU and LSTM, then minGRU and minLSTM, then xLSTM.
+
+RNN, GRU, LSTM: embedding, recurrent layers, output projection (Graves, 2013; char-rnn, 2015).
+"""
 
 import dataclasses
 from typing import ClassVar
@@ -6,9 +9,8 @@ from typing import ClassVar
 import keras
 
 from keras_seq import checks, layers
-from keras_seq.models.config import LanguageModelConfig
+from keras_seq.models.config import LanguageModelConfig, register
 from keras_seq.models.families.linear import MixerModelConfig
-from keras_seq.models.registry import register
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,8 +113,8 @@ class LSTMConfig(_RNNConfig):
 #     block    x + output(minGRU(convolution(norm(x)))), then x + feed_forward(norm(x))
 #
 # RMS normalization; output projections without bias, starting at zero, so that each sublayer starts as the identity.
-# As
-# published (arXiv:2410.01201), a causal convolution of width 4 precedes and a feed-forward network follows each layer.
+# As published (arXiv:2410.01201), a causal convolution of width 4 precedes and a feed-forward network follows each
+# layer.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,8 +196,7 @@ class MinLSTMConfig(_MinRNNConfig):
 #     s    x + sLSTM(norm(x)), then x + feed_forward(norm(x))
 #
 # A pattern of these letters is repeated over the blocks: "mmms" is xLSTM[3:1]. Layer normalization without offset,
-# and a
-# feed-forward layer gated by gelu after each sLSTM, as published; the output projections start at zero.
+# and a feed-forward layer gated by gelu after each sLSTM, as published; the output projections start at zero.
 
 
 @register("xlstm", tiny={"pattern": "sm"})

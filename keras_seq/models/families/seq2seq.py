@@ -17,10 +17,10 @@ from keras import ops
 
 from keras_seq import checks, layers
 from keras_seq.layers.base.state import check_state, shapes
+from keras_seq.models.config import register
 from keras_seq.models.counts import count_block_params
 from keras_seq.models.language_model import check_step
 from keras_seq.models.quantization import Quantizable
-from keras_seq.models.registry import register
 from keras_seq.models.token_ids import TokenTargets, as_ids, embed, validate_token_ids
 from keras_seq.ops.tensor_checks import at_least_float32
 

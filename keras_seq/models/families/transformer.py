@@ -1,4 +1,6 @@
-"""The decoder-only Transformer language model of this package: embedding, causal blocks, normalization, projection.
+"""Decoder-only Transformers: that of this package, Llama's and GPT-2's.
+
+The decoder-only Transformer language model of this package: embedding, causal blocks, normalization, projection.
 
 Differences from GPT-2: RMS normalization, rotary positions, normalized queries and keys, no biases, and output
 projections of the blocks that start at zero, so that each block starts as the identity.
@@ -12,9 +14,8 @@ import keras
 
 from keras_seq import checks, layers
 from keras_seq.layers.dense import gelu_tanh
-from keras_seq.models.config import LanguageModelConfig
+from keras_seq.models.config import LanguageModelConfig, register
 from keras_seq.models.counts import count_block_params
-from keras_seq.models.registry import register
 
 
 @register("transformer", tiny={"num_layers": 2})

@@ -5,10 +5,7 @@ import keras
 from keras_seq.ops.recurrence.reference import fused_rnn, recurrence, scan, stored_for_fused_rnn
 
 if keras.backend.backend() == "tensorflow":
-    import keras_seq.ops.recurrence.cudnn
     import keras_seq.ops.recurrence.tensorflow
-elif keras.backend.backend() == "jax":
-    import keras_seq.ops.recurrence.cudnn
 elif keras.backend.backend() == "torch":
     import keras_seq.ops.recurrence.torch  # noqa: F401  (binds the twins)
 

@@ -13,13 +13,15 @@ torch.compile would unroll the time steps, at half the speed: in its graphs thes
 
 import torch
 from keras import ops
+from torch._C._functorch import peek_interpreter_stack
 
+from keras_seq.ops.dispatch import cpu_multiplies_bfloat16
 from keras_seq.ops.recurrence.reference import fused_rnn, stored_for_fused_rnn
 
 
 def is_not_transformed(kind, x, state, kernel, recurrent_kernel, bias, training=None) -> bool:
     """Return whether this is outside of `torch.func.grad`, in which there may be a `vmap`, which has no LSTM."""
-    return torch._C._functorch.peek_interpreter_stack() is None
+    return peek_interpreter_stack() is None
 
 
 @fused_rnn.on("torch", supports=is_not_transformed)
@@ -49,7 +51,7 @@ def _lstm(x, state, kernel, recurrent_kernel, bias, training):
 def _multiplies_bfloat16(x):
     """Return whether oneDNN's LSTM runs for x."""
     is_bfloat16 = x.dtype == torch.bfloat16 and x.device.type == "cpu" and x.numel() > 0
-    return is_bfloat16 and torch.backends.mkldnn.enabled and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return is_bfloat16 and torch.backends.mkldnn.enabled and cpu_multiplies_bfloat16()
 
 
 def _gru(x, h, kernel, recurrent_kernel, bias, training):

@@ -47,7 +47,7 @@ def looped(x, delta, a, b, c, h, reset_mask=None):
 
 @tf.function(jit_compile=True, reduce_retracing=True)
 def _forward(x, delta, a, b, c, h, resets):
-    """Return y, the last h, and the h before each position, which is replaced by zeros where `resets [T, B]`."""
+    """Return y, the last h, and the h before each position, as it is before `resets [T, B]` make it zeros."""
     x, delta, b, c = map(_swap_batch_and_time, (x, delta, b, c))
     length = tf.shape(x)[0]
 

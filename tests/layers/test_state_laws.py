@@ -1,0 +1,236 @@
+"""What holds for every layer that keeps a state. The formulas are tested in the file of each layer."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops, tree
+
+import keras_seq.ops
+from keras_seq import layers
+from keras_seq.training.muon import muon_blocks
+from tests.layers.conftest import compiled, rare_on_jax
+
+BACKEND = keras.backend.backend()
+B, T, D = 2, 9, 6
+numpy = ops.convert_to_numpy
+ALL = {"return_sequences": True}
+MIXERS = {
+    "RGLRU": lambda **k: layers.RGLRU(2, **k),
+    "GriffinRecurrentBlock": lambda **k: layers.GriffinRecurrentBlock(2, kernel_size=3, **k),
+    "Mamba2": lambda **k: layers.Mamba2(2, head_dim=3, state_dim=4, kernel_size=3, **k),
+    "GatedLinearAttention": lambda **k: layers.GatedLinearAttention(2, gate_rank=3, **k),
+    "GatedDeltaNet": lambda **k: layers.GatedDeltaNet(2, kernel_size=3, **k),
+    "MLSTM": lambda **k: layers.MLSTM(2, qkv_block_size=3, kernel_size=3, **k),
+    "SLSTM": lambda **k: layers.SLSTM(2, kernel_size=3, **k),
+    "RWKV7TimeMix": lambda **k: layers.RWKV7TimeMix(2, rank=3, **k),
+    "RWKV7Blocks": lambda **k: layers.RWKV7Blocks(2, 2, 7, rank=3, **k),
+}
+SINGLE = {
+    "SimpleRNN": lambda **k: layers.SimpleRNN(5, **ALL, **k),
+    "GRU": lambda **k: layers.GRU(5, **ALL, **k),
+    "GRU, reset before": lambda **k: layers.GRU(5, reset_after=False, **ALL, **k),
+    "LSTM": lambda **k: layers.LSTM(5, **ALL, **k),
+    "LayerNormLSTM": lambda **k: layers.LayerNormLSTM(5, **ALL, **k),
+    "MinGRU": lambda **k: layers.MinGRU(5, **ALL, **k),
+    "MinLSTM": lambda **k: layers.MinLSTM(5, **ALL, **k),
+    "CausalDepthwiseConv1D": lambda **k: layers.CausalDepthwiseConv1D(4, **k),
+    "SelectiveStateSpace": lambda **k: layers.SelectiveStateSpace(4, kernel_size=3, dt_rank=2, use_bias=True, **k),
+}
+OTHERS = SINGLE | {
+    "PreNormResidual": lambda **k: layers.PreNormResidual(
+        [layers.CausalDepthwiseConv1D(3, **k), layers.MinGRU(5, **ALL, **k), layers.Dense(D, **k)], **k
+    ),
+}
+MAKERS = MIXERS | OTHERS
+QUICK = ("GatedDeltaNet", "SLSTM", "RWKV7Blocks")
+# those that are parts of others, or have the recurrence of another
+LIKE_OTHERS = ("GriffinRecurrentBlock", "GatedLinearAttention", "RWKV7TimeMix")
+ON_JAX = (*QUICK, "LSTM", "MinGRU")
+SCANS = ("MinGRU", "MinLSTM", "SelectiveStateSpace")
+ROUNDING = {"float32": 1e-5, "mixed_bfloat16": 3e-2, "mixed_float16": 4e-3}
+
+
+def names(quick, cases=MAKERS):
+    """Parametrize over layers; all but the quick ones are `rare`."""
+    marked = [pytest.param(make, marks=[] if name in quick else pytest.mark.rare) for name, make in cases.items()]
+    return pytest.mark.parametrize("make", marked, ids=cases)
+
+
+each = rare_on_jax("make", MIXERS, quick=[MIXERS[name] for name in QUICK])
+unlike = names(ON_JAX if BACKEND == "jax" else MAKERS.keys() - {*LIKE_OTHERS})
+quick = names((*QUICK, *OTHERS) if BACKEND != "jax" else ON_JAX)  # where a law of a mixer takes long
+
+
+@pytest.fixture
+def made(randomize):
+    def made(make, **kwargs):
+        layer = make(**kwargs)
+        layer.build((None, None, D))
+        return randomize(layer, scale=0.6)
+
+    return made
+
+
+def inputs(batch=B, length=T, seed=1, dtype="float32"):
+    return np.random.default_rng(seed).normal(size=(batch, length, D)).astype(dtype)
+
+
+def wide(y):
+    return numpy(ops.cast(y, "float32"))
+
+
+def dtypes(values):
+    return [keras.backend.standardize_dtype(v.dtype) for v in tree.flatten(values)]
+
+
+def assert_equal_states(got, expected, rows=slice(None), **tolerance):
+    for a, b in zip(tree.flatten(got), tree.flatten(expected), strict=True):
+        np.testing.assert_allclose(wide(a)[rows], wide(b), **tolerance)
+
+
+PADDING = [0, 0, 1, 1, 0, 1, 1, 1, 1]
+MASK = np.array([PADDING, PADDING[::-1]], bool)
+
+
+def check_parts(layer, policy, mask):
+    """Steps and parts with the state handed on are the whole, from a state that is not zero."""
+    near = {"atol": ROUNDING[policy], "rtol": ROUNDING[policy]}
+    call = compiled(lambda x, state, mask: layer(x, state=state, mask=mask, return_state=True))
+    x = ops.cast(inputs(), layer.compute_dtype)
+    real = np.ones((B, T), bool) if mask is None else mask
+    _, start = layer(inputs(seed=2), return_state=True)
+    whole, last = call(x, start, mask)
+    cuts = np.sort(np.random.default_rng(5).choice(np.arange(1, T), 3, replace=False))
+    for bounds in ([0, *cuts, T], range(T + 1)):
+        state, parts = start, []
+        for first, end in itertools.pairwise(bounds):
+            y, state = call(x[:, first:end], state, None if mask is None else mask[:, first:end])
+            assert dtypes([y, state]) == [layer.compute_dtype, *dtypes(layer.get_initial_state(B))]
+            parts.append(wide(y))
+        np.testing.assert_allclose(np.concatenate(parts, 1)[real], wide(whole)[real], **near)
+        assert_equal_states(state, last, **near)
+    if mask is None:
+        y, state = layer.step(x[:, 0], start)
+        assert dtypes([y, state]) == [layer.compute_dtype, *dtypes(start)]
+        np.testing.assert_allclose(wide(y), wide(whole)[:, 0], **near)
+
+
+@unlike
+@pytest.mark.parametrize("mask", [None, MASK], ids=["whole", "masked"])
+def test_steps_and_parts_equal_the_whole(made, make, mask):
+    check_parts(made(make), "float32", mask)
+
+
+@names(OTHERS if BACKEND != "jax" else ("LSTM", "MinGRU"), OTHERS)
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.rare)])
+def test_they_do_in_half_precision(made, make, policy):
+    check_parts(made(make, dtype=policy), policy, None)
+
+
+def check_mask(layer, padding):
+    x, valid = inputs(), np.array(padding, bool)
+    call = compiled(lambda x, mask: layer(x, mask=mask, return_state=True))
+    y, state = call(x, np.stack([valid, np.ones(T, bool)]))
+    short, last = layer(x[:1, valid], return_state=True)
+    np.testing.assert_allclose(numpy(y)[0, valid], numpy(short)[0], rtol=1e-5, atol=1e-5)
+    assert_equal_states(state, last, slice(1), rtol=1e-5, atol=1e-5)
+    if hasattr(layer, "return_sequences"):  # the output repeats, as in Keras
+        before = np.concatenate([np.zeros_like(y[0, :1]), numpy(y)[0, :-1]])
+        np.testing.assert_allclose(numpy(y)[0, ~valid], before[~valid], rtol=1e-5)
+    _, before = layer(inputs(seed=2), return_state=True)
+    _, after = layer(x, state=before, mask=np.zeros((B, T), bool), return_state=True)
+    assert_equal_states(after, before, rtol=1e-6)
+
+
+@quick
+@pytest.mark.parametrize(
+    "padding",
+    [
+        pytest.param(PADDING, id="left"),
+        pytest.param([1, 1, 1, 1, 1, 1, 0, 0, 0], id="right", marks=pytest.mark.rare),  # and in test_contract.py
+    ],
+)
+def test_a_mask_is_a_shorter_sequence(made, make, padding):
+    check_mask(made(make), padding)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="of the layers whose scan has another form there")
+@pytest.mark.parametrize("name", SCANS)
+def test_the_references_keep_these_laws_too(float64, check_gradients, made, name):
+    with keras_seq.ops.reference():
+        for mask in (None, MASK):
+            check_parts(made(MAKERS[name]), "float32", mask)
+        check_mask(made(MAKERS[name]), PADDING)
+        check_causality(made(MAKERS[name]))
+        check_gradients(made(MAKERS[name], dtype="float64"), inputs(dtype="float64"), mask=MASK)
+
+
+@unlike
+def test_the_future_cannot_leak(made, make):
+    check_causality(made(make))
+
+
+@quick
+def test_the_future_cannot_leak_in_half_precision(made, make):
+    check_causality(made(make, dtype="mixed_bfloat16"))
+
+
+def check_causality(layer):
+    x = inputs()
+    before = wide(layer(x))
+    changed = np.concatenate([x[:, :4], inputs(seed=7)[:, 4:]], axis=1)
+    after = wide(layer(changed))
+    np.testing.assert_array_equal(before[:, :4], after[:, :4])
+    assert (before[:, 4:] != after[:, 4:]).any(axis=-1).all()
+
+
+@quick
+def test_gradients_are_those_of_finite_differences(float64, check_gradients, made, make):
+    if BACKEND == "jax":
+        pytest.skip("Keras narrows the dtype of the recurrence to float32 there")
+    mask = np.array([[1, 0, 1, 1, 0], [1, 1, 1, 1, 1]], bool)
+    check_gradients(made(make, dtype="float64"), inputs(length=5, dtype="float64"), mask=mask)
+
+
+@names(("GatedDeltaNet", "RWKV7Blocks"), MIXERS)  # a loop takes seconds for what its gates show at once
+def test_long_sequences_are_finite_in_bfloat16(gradients, made, make):
+    if BACKEND != "tensorflow":
+        pytest.skip("a minute of eager positions")
+    layer, x = made(make, dtype="mixed_bfloat16"), 3 * inputs(1, 300)
+    values = [numpy(v) for v in layer.trainable_variables]
+
+    def loss(v):
+        return ops.mean(
+            ops.square(ops.cast(layer.stateless_call(v[:-1], layer.non_trainable_variables, v[-1])[0], "float32"))
+        )
+
+    assert all(np.isfinite(gradient).all() for gradient in gradients(loss, [*values, x]))
+
+
+@names(MAKERS if BACKEND != "jax" else ON_JAX)
+def test_inputs_that_are_no_sequence_of_this_width_are_refused(made, make):
+    with pytest.raises(ValueError, match=r"inputs has shape \(None, 3\); expected \[B, T, D\]"):
+        make().build((None, 3))
+    with pytest.raises(ValueError, match="was built for"):
+        made(make)(np.zeros((B, T, D + 1), "float32"))
+
+
+@each
+def test_states_of_another_width_or_batch_are_refused(made, make):
+    layer, x = made(make), inputs()
+    with pytest.raises(ValueError, match=r"expected .*, as get_initial_state returns"):
+        layer(x, state=layer.get_initial_state(B + 1))
+    with pytest.raises(ValueError, match="state has the shapes"):
+        layer(x, state=())
+
+
+@each
+def test_no_vector_is_orthogonalized_and_the_output_may_start_at_zero(made, make):
+    layer = made(make)
+    for weight in layer.trainable_variables:
+        blocks = muon_blocks(weight)
+        if len(weight.shape) == 2 and blocks > 0:
+            assert weight.shape[1] % blocks == 0
+            assert weight.shape[1] // blocks > 1, weight.path
