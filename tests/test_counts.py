@@ -23,12 +23,12 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 110,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 24_000,
+    "lines of keras_seq": 29_800,
     "files of keras_seq": 180,
-    "lines of experiments": 8_500,
+    "lines of experiments": 9_800,
     "files of experiments": 70,
-    "lines of tests": 30_000,
-    "foreign private names": 12,
+    "lines of tests": 37_800,
+    "foreign private names": 4,
 }
 CALLS = {
     "LSTM(64)(x)": "layers.LSTM(64)(x)",
@@ -42,7 +42,7 @@ def note(frame, event, argument):
     if event == "call" and code.co_flags & 1 and code.co_name != "<module>" and code.co_filename.startswith(root):
         files.add(code.co_filename[len(root):])
 def ours():
-    return json.dumps(sorted(path for path in files if path.startswith(("keras_seq", "experiments"))))
+    return json.dumps(sorted(path for path in files if path.startswith(("keras_seq", "experiments")) and path.endswith(".py")))
 """
 TRACE_CALL = f"""{TRACE}
 import numpy as np

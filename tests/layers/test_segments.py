@@ -54,6 +54,15 @@ def test_a_config_revives_the_same_values():
         assert isinstance(revived.embeddings_initializer, keras.initializers.HeNormal)
 
 
+def test_a_saved_model_and_a_clone_give_the_same(tmp_path):
+    model = model_of(make())
+    model.save(tmp_path / "model.keras")
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    for other in (keras.saving.load_model(tmp_path / "model.keras"), clone):
+        np.testing.assert_array_equal(numpy(other([IDS, SEGMENTS])), numpy(model([IDS, SEGMENTS])))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_symbolic_shape_and_dtype_are_the_eager_ones(dtype):
     layer = make(dtype=dtype)
@@ -63,6 +72,40 @@ def test_symbolic_shape_and_dtype_are_the_eager_ones(dtype):
         assert tuple(y.shape) == (*shape, D)
         assert keras.backend.standardize_dtype(y.dtype) == keras.backend.standardize_dtype(eager.dtype)
     assert keras.backend.standardize_dtype(eager.dtype) == layer.compute_dtype
+
+
+class Given(keras.layers.Layer):
+    """Shows the mask that Keras hands it."""
+
+    def __init__(self):
+        super().__init__()
+        self.supports_masking = True
+
+    def call(self, x, mask=None):
+        return ops.cast(mask, "int32")
+
+
+def test_the_mask_of_x_goes_on():
+    embedding, layer = keras.layers.Embedding(9, D, mask_zero=True), make()
+    np.testing.assert_array_equal(numpy(Given()(layer(embedding(IDS), SEGMENTS))), IDS != 0)
+    ids, segments = (keras.Input((None,), dtype="int32") for _ in range(2))
+    model = keras.Model([ids, segments], Given()(layer(embedding(ids), segments)))
+    np.testing.assert_array_equal(numpy(model([IDS, SEGMENTS])), IDS != 0)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float64"])
+def test_precisions(policy):
+    if policy == "float64" and BACKEND == "jax":
+        pytest.skip("JAX knows float64 only on request")
+    reference, layer, x = make(), make(dtype=policy), inputs()
+    expected = numpy(reference(x, SEGMENTS))
+    layer(x, SEGMENTS)
+    layer.set_weights(reference.get_weights())
+    y = layer(x, SEGMENTS)
+    assert keras.backend.standardize_dtype(y.dtype) == layer.compute_dtype
+    assert keras.backend.standardize_dtype(layer.embeddings.dtype) == layer.variable_dtype
+    error = np.abs(numpy(ops.cast(y, "float32")) - expected)
+    assert error.mean() < (0.03 if policy.startswith("mixed") else 1e-6)
 
 
 def test_a_training_step_moves_the_segments_that_are_there():
