@@ -42,7 +42,8 @@ def note(frame, event, argument):
     if event == "call" and code.co_flags & 1 and code.co_name != "<module>" and code.co_filename.startswith(root):
         files.add(code.co_filename[len(root):])
 def ours():
-    return json.dumps(sorted(path for path in files if path.startswith(("keras_seq", "experiments")) and path.endswith(".py")))
+    ours = [path for path in files if path.startswith(("keras_seq", "experiments")) and path.endswith(".py")]
+    return json.dumps(sorted(ours))
 """
 TRACE_CALL = f"""{TRACE}
 import numpy as np
