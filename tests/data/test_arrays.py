@@ -130,3 +130,12 @@ def test_a_pipeline_gives_what_a_call_gives():
     for step, batch in enumerate(batches, 2):
         assert same(batch, MASKING.batch(step, windows.batch(step)[0]))
     assert step == 5
+
+
+def test_specials_and_padding_are_never_selected():
+    masking = dataclasses.replace(MASKING, mask_selection_rate=1.0)
+    for special in (PAD, MASK, CLS):
+        ids = np.full((4, 50), special)
+        masked, _, weights = masking.batch(2, ids)
+        np.testing.assert_array_equal(masked, ids)
+        assert not weights.any()

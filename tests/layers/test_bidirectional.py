@@ -127,3 +127,15 @@ def test_a_layer_that_gives_neither_a_sequence_nor_says_so_is_refused():
 def test_with_a_seed_the_directions_drop_differently():
     layer = Bidirectional(LSTM(4, dropout=0.5, seed=3, return_sequences=True))
     assert (layer.layer.seed, layer.backward_layer.seed) == (3, 4)
+
+
+@pytest.mark.parametrize("merge_mode", ["concat", "sum"])
+@pytest.mark.parametrize("mask", [None, [[1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0], [1] * 6]], ids=["whole", "padded"])
+def test_weights_and_outputs_are_those_of_keras(randomize, merge_mode, mask):
+    ours = weighted(Bidirectional(LSTM(2, return_sequences=True), merge_mode), randomize)
+    theirs = keras.layers.Bidirectional(keras.layers.LSTM(2, return_sequences=True), merge_mode=merge_mode)
+    theirs.build((None, None, D))
+    theirs.set_weights(ours.get_weights())
+    x, mask = draw(), None if mask is None else ops.convert_to_tensor(np.array(mask, bool))
+    real = slice(None) if mask is None else numpy(mask)
+    np.testing.assert_allclose(numpy(ours(x, mask=mask))[real], numpy(theirs(x, mask=mask))[real], atol=2e-6)

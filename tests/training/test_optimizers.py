@@ -580,3 +580,26 @@ def test_an_argument_of_the_inverse_square_root_out_of_its_range_is_refused_by_n
     name, value = list(options.items())[-1]
     with pytest.raises(ValueError, match=f"{name}={value}; expected"):
         InverseSqrtDecay(**options)
+
+
+def test_the_adam_part_is_that_of_keras(variables):
+    rest = {name: v for name, v in variables.items() if name not in HIDDEN}
+    copies = {name: keras.Variable(ops.convert_to_numpy(v), name="copy") for name, v in rest.items()}
+    ours, theirs = Muon(RATE, global_clipnorm=None), keras.optimizers.Adam(0.2 * RATE, beta_2=0.99, epsilon=1e-8)
+    for step in random_gradients(rest, 3):
+        apply(ours, rest, step)
+        apply(theirs, copies, step)
+    for name, expected in numpy(copies).items():
+        np.testing.assert_allclose(numpy(rest)[name], expected, atol=1e-5, err_msg=name)
+
+
+def test_adam_is_adamw_without_decay(variables):
+    start, ends = [ops.convert_to_numpy(v) for v in variables.values()], []
+    for optimizer in (OPTIMIZERS["adam"](RATE), AdamW(RATE, weight_decay=0.0)):
+        for variable, value in zip(variables.values(), start, strict=True):
+            variable.assign(value)
+        for gradients in random_gradients(variables, 2):
+            apply(optimizer, variables, gradients)
+        ends.append(numpy(variables))
+    for name, expected in ends[0].items():
+        np.testing.assert_array_equal(ends[1][name], expected, err_msg=name)
