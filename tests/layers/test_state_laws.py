@@ -141,8 +141,9 @@ def check_mask(layer, padding):
     assert_near(numpy(y)[0, valid], numpy(short)[0])
     assert_near_states(state, last, slice(1))
     if hasattr(layer, "return_sequences"):  # the output repeats, as in Keras
-        before = np.concatenate([np.zeros_like(y[0, :1]), numpy(y)[0, :-1]])
-        np.testing.assert_allclose(numpy(y)[0, ~valid], before[~valid], rtol=1e-5)
+        y = numpy(y)
+        before = np.concatenate([np.zeros_like(y[0, :1]), y[0, :-1]])
+        np.testing.assert_allclose(y[0, ~valid], before[~valid], rtol=1e-5)
     _, before = layer(inputs(seed=2), return_state=True)
     _, after = layer(x, state=before, mask=np.zeros((B, T), bool), return_state=True)
     assert_near_states(after, before, rounding=1e-6)

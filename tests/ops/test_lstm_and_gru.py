@@ -5,6 +5,8 @@ import pytest
 import tensorflow as tf
 
 import keras_seq.ops
+import keras_seq.ops.gru.tensorflow
+import keras_seq.ops.lstm.tensorflow
 from keras_seq import layers
 from keras_seq.ops import gru, lstm, xla
 from tests.ops.compare import TOLERANCE, assert_equal, by_reference, values_and_gradients
