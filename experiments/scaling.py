@@ -145,7 +145,7 @@ class PowerLaw(NamedTuple):
 
     @property
     def is_at_bound(self) -> bool:
-        """Whether the search ended at a bound of the exponent or at an asymptote of zero."""
+        """Return whether the search ended at a bound of the exponent or at an asymptote of zero."""
         low, high = EXPONENT_BOUNDS
         return self.asymptote < 1e-6 or not 1.01 * low < self.exponent < 0.99 * high
 
@@ -216,7 +216,7 @@ class Fit:
 
     @property
     def has_asymptote(self) -> bool:
-        """Whether no search ended at a bound, and L_inf is over two standard errors below the lowest loss."""
+        """Return whether no search ended at a bound, and L_inf is over two standard errors below the lowest loss."""
         is_at_bound = any(curve.is_at_bound for curve in (self.curve, *self.others))
         return not is_at_bound and bool(2 * self.error("asymptote") < min(self.losses) - self.curve.asymptote)
 

@@ -1,4 +1,4 @@
-"""What the tools read: a finished run, its names for pages, an example text, texts without unknown characters.
+"""Read what the tools need: a finished run, its names for pages, an example text, texts without unknown characters.
 
 A run folder may come from anybody: names are text only, and no file that they name is opened.
 """

@@ -1,4 +1,4 @@
-"""What happens before Keras is imported: a backend that is there, and a TensorFlow that starts silently.
+"""Start Keras: check that its backend is installed, and keep TensorFlow silent while it starts.
 
 TensorFlow's C++ code writes its messages directly to file descriptor 2, whatever the log level. While it starts, the
 descriptor is therefore redirected, and all lines but the known messages are printed later.
@@ -32,13 +32,13 @@ def start():
 def check_backend(name: str):
     """Exit with status 2 and one sentence unless the backend can train and is installed; "" is Keras's own choice."""
     if name not in ("", "tensorflow", "jax", "torch"):
-        sys.exit(_messages(f"KERAS_BACKEND={name}: expected tensorflow, jax or torch."))
+        sys.exit(_say(f"KERAS_BACKEND={name}: expected tensorflow, jax or torch."))
     if name and importlib.util.find_spec(name) is None:
         expected = "install it there, or set KERAS_BACKEND to one that is: tensorflow, jax or torch"
-        sys.exit(_messages(f"KERAS_BACKEND={name}: {name} is not installed in {sys.executable}; {expected}."))
+        sys.exit(_say(f"KERAS_BACKEND={name}: {name} is not installed in {sys.executable}; {expected}."))
 
 
-def _messages(sentence):
+def _say(sentence):
     print(sentence, file=sys.stderr)
     return 2
 

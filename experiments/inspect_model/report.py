@@ -1,4 +1,4 @@
-"""What `experiments.inspect_model` shows: an interactive page, and plots with layers in rows.
+"""Show how a model reads a text: an interactive page, and plots with layers in rows.
 
 page.js shows what belongs to one position, from a `ModelTrace` as JSON; hover over a token to see predictions,
 attention weights or activations. Plots have tokens of the text, or distances, in columns.

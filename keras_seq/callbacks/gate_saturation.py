@@ -104,14 +104,14 @@ def gate_values(model: keras.Model, x) -> dict[str, dict[str, np.ndarray]]:
 
 def _join(calls):
     """Join the gates of several calls."""
-    joined = {}
+    values = {}
     for gate in calls[0]:
         tensors = (gates_of_call[gate] for gates_of_call in calls)
         arrays, axis = [ops.convert_to_numpy(ops.cast(x, "float32")) for x in tensors], 0  # [B, T, units] each
         if len({array.shape[1] for array in arrays}) > 1:
             arrays, axis = [array.reshape(1, -1, array.shape[-1]) for array in arrays], 1
-        joined[gate] = np.concatenate(arrays, axis)
-    return joined
+        values[gate] = np.concatenate(arrays, axis)
+    return values
 
 
 def has_recordable_gates(layer: keras.layers.Layer) -> bool:

@@ -223,13 +223,13 @@ def _end_of_piece(text, before, is_all):
 
     A piece cut at `MAX_CHARACTERS` may be followed by an end of a line, so the character before the text counts.
     """
-    joined = before + text
-    first = next((match.end() for match in FIRST_BORDER.finditer(joined) if match.end() > len(before)), None)
+    context = before + text
+    first = next((match.end() for match in FIRST_BORDER.finditer(context) if match.end() > len(before)), None)
     if first is None and len(text) < MAX_CHARACTERS + BORDER_CHARACTERS:
         return min(len(text), MAX_CHARACTERS) if is_all else 0
     if first is None or first - len(before) > MAX_CHARACTERS:
         return MAX_CHARACTERS
-    return len(text) if is_all else LAST_BORDER.match(joined).end() - len(before)
+    return len(text) if is_all else LAST_BORDER.match(context).end() - len(before)
 
 
 def _jsonl_texts(path, stream, position, stop, field):

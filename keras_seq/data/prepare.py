@@ -297,13 +297,13 @@ def _training_texts(files, field, sample_characters):
             texts[-1].append(text)
             continues = True
         continues = continues and is_whole
-    joined = ["".join(parts) for parts in texts]
-    left = max(1, int(sum(map(len, joined)) * TRAIN_FRACTION))
-    for number, text in enumerate(joined):
+    documents = ["".join(parts) for parts in texts]
+    left = max(1, int(sum(map(len, documents)) * TRAIN_FRACTION))
+    for number, text in enumerate(documents):
         if left <= len(text):
-            return [*joined[:number], _first(text, left)]
+            return [*documents[:number], _first(text, left)]
         left -= len(text)
-    return joined
+    return documents
 
 
 def _sample(group, field, count):

@@ -158,7 +158,7 @@ class Texts:
 
     @property
     def are_complete(self) -> bool:
-        """Whether all new columns were yielded."""
+        """Return whether all new columns were yielded."""
         return self.num_emitted == self.max_new_tokens
 
     def which_ids(self, size) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What TensorFlow's twins share: XLA programs on a CPU, loops in them, halves of a batch, resets of a state."""
+"""Share what TensorFlow's twins use: XLA programs on a CPU, loops in them, halves of a batch, resets of a state."""
 
 import tensorflow as tf
 

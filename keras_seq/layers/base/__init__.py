@@ -1,1 +1,1 @@
-"""What layers share: state, matrices, configuration, checks of a call."""
+"""Share what all layers have: state, matrices, configuration, checks of a call."""

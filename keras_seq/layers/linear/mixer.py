@@ -1,4 +1,4 @@
-"""What linear recurrent layers share: a base class with heads, and the short causal convolution."""
+"""Share what linear recurrent layers have: a base class with heads, initializers, the short causal convolution."""
 
 import math
 

@@ -318,7 +318,7 @@ class RecurrentBase(RNNInterface):
 
     @property
     def _has_fused_rnn(self):
-        """Whether the class itself has a Keras layer of its formula: a subclass may compute something else."""
+        """Return whether the class itself has a Keras layer of its formula: a subclass may compute something else."""
         is_plain = self.matrix_mode is None
         return is_plain and "keras_layer_class" in vars(type(self)) and self.keras_layer_class is not None
 
