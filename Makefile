@@ -55,7 +55,7 @@ backends-all: backends
 peers: .venv/installed-peers
 	$(BIN)/python -m pytest -n 2 --dist load -m "not slow and not smoke" $(PEERS) $(ARGS)
 
-# Ten minutes. Nothing is installed: it takes an environment that finds its GPU, and needs no TensorFlow.
+# Twenty minutes. Nothing is installed: it takes an environment that finds its GPU, and needs no TensorFlow.
 gpu:
 	$(GPU).compare --corpus shakespeare $(ARGS)
 	$(GPU).benchmark --backend $(BACKEND) --kinds nanogpt --minutes 4 $(ARGS)

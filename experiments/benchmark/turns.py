@@ -82,7 +82,7 @@ class Worker:
         environment = {
             **os.environ,
             "KERAS_BACKEND": "torch" if implementation == "torch" else config.backend,
-            "PYTHONPATH": str(checkout),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(checkout), os.environ.get("PYTHONPATH")])),
             "TF_FORCE_GPU_ALLOW_GROWTH": "true",
             "XLA_PYTHON_CLIENT_MEM_FRACTION": MEMORY_FRACTION,
             **({"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"} if config.cpu else {}),

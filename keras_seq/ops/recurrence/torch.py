@@ -11,12 +11,17 @@ others have one dtype for everything, so that they run in that of the state.
 torch.compile would unroll the time steps, at half the speed: in its graphs these operations are called eagerly.
 """
 
+import warnings
+
 import torch
 from keras import ops
 from torch._C._functorch import peek_interpreter_stack
 
 from keras_seq.ops.dispatch import cpu_multiplies_bfloat16
 from keras_seq.ops.recurrence.reference import fused_rnn, stored_for_fused_rnn
+
+# cuDNN joins the weights of a layer at every call; the advice to use a method of torch.nn.RNN is not for our users.
+warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
 
 
 def is_not_transformed(kind, x, state, kernel, recurrent_kernel, bias, training=None) -> bool:
