@@ -82,7 +82,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
 .venv/installed: setup.cfg pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --editable ".[command,tensorflow]"
 	touch $@
 
 .venv/installed-test: setup.cfg pyproject.toml | $(BIN)/python

@@ -4,6 +4,6 @@ Importing this package checks that KERAS_BACKEND names a backend that is install
 and lets TensorFlow start without its messages.
 """
 
-from experiments.common.start import start
+from keras_seq.commands.start import start
 
 start()

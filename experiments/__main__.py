@@ -5,7 +5,8 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from experiments.common.catalog import docstrings, load_main, suggestion, summary
+from experiments.common.catalog import docstrings, load_main, summary
+from keras_seq.commands.early import suggestion
 
 INDENT = 21
 

@@ -28,9 +28,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from experiments.common import plots
 from experiments.common.command import experiment_main
-from experiments.common.options import (
+from experiments.common.tasks import run_task
+from keras_seq import training
+from keras_seq.commands.options import (
     SMOKE_TRAIN,
     LogDir,
     Resume,
@@ -39,9 +40,6 @@ from experiments.common.options import (
     check_together,
     options_of_a_training,
 )
-from experiments.common.reports import Report, Table, percent_interval, without_texts
-from experiments.common.tasks import run_task
-from keras_seq import training
 from keras_seq.data import ArrayBatches
 from keras_seq.data.synthetic import dates
 from keras_seq.evaluation import TokenCrossEntropy
@@ -49,6 +47,8 @@ from keras_seq.generation import beam_search, greedy
 from keras_seq.models import Seq2SeqConfig
 from keras_seq.models.families.seq2seq import EncoderDecoder
 from keras_seq.ops.compiled import compiled
+from keras_seq.reports import plots
+from keras_seq.reports.tables import Report, Table, percent_interval, without_texts
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
 

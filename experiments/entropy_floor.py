@@ -26,9 +26,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from experiments.common import plots
 from experiments.common.command import experiment_main
-from experiments.common.options import (
+from experiments.common.jobs import run_once
+from keras_seq import training
+from keras_seq.baselines import KneserNeyNGrams
+from keras_seq.commands.options import (
     BatchSize,
     LogDir,
     Resume,
@@ -38,16 +40,15 @@ from experiments.common.options import (
     check_unique,
     num_steps,
 )
-from experiments.common.reports import Report, Table, without_texts
-from experiments.common.runs import run_config, run_once
-from experiments.common.texts import validation_note
-from keras_seq import training
-from keras_seq.baselines import KneserNeyNGrams
 from keras_seq.data import SequentialWindows, StatefulWindows
 from keras_seq.data.synthetic import Grammar, MarkovChain, bracket_grammar
 from keras_seq.evaluation import Evaluator
 from keras_seq.generation import TextGenerator
 from keras_seq.models import LANGUAGE_MODELS, MODELS
+from keras_seq.reports import plots
+from keras_seq.reports.tables import Report, Table, without_texts
+from keras_seq.runs.folders import run_config
+from keras_seq.runs.texts import validation_note
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
 

@@ -5,7 +5,7 @@
     python -m experiments.finetune --from logs/compare/TIME/mamba-seed0 --trainable "block_1/*" --lora-rank 4
     python -m experiments.finetune --from RUN --methods lora --trainable "*" head --modules-to-save "*bias*"
     python -m experiments.finetune --smoke                            # tiny sizes, takes seconds
-    python -m experiments.export logs/finetune/TIME/lora-seed0 --to hugging_face    # adapters merged
+    keras-seq export logs/finetune/TIME/lora-seed0 --to hugging_face    # adapters merged
 
 Time: 93 s with `--methods full`, on 2 cores.
 
@@ -31,17 +31,19 @@ import keras
 import numpy as np
 import tyro
 
-from experiments.common import options, plots
 from experiments.common.command import experiment_main
-from experiments.common.finished_run import load_run_or_folder
-from experiments.common.options import check_options
-from experiments.common.reports import Report, Table, plus_minus, without_texts
-from experiments.common.runs import run_config, run_once
-from experiments.common.texts import SplitCorpus
+from experiments.common.jobs import run_once
 from keras_seq import training
+from keras_seq.commands import options
+from keras_seq.commands.options import check_options
 from keras_seq.data import Corpus, RandomWindows, load_corpus
 from keras_seq.models import LanguageModel, LlamaConfig, LSTMConfig, MambaConfig
 from keras_seq.models.lora import enable_lora, save_adapters, set_trainable
+from keras_seq.reports import plots
+from keras_seq.reports.tables import Report, Table, plus_minus, without_texts
+from keras_seq.runs.finished_run import load_run_or_folder
+from keras_seq.runs.folders import run_config
+from keras_seq.runs.texts import SplitCorpus
 from keras_seq.tokenizers import CharacterTokenizer
 
 METHODS = ("lora", "full", "scratch")

@@ -19,13 +19,14 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from experiments.common import plots
 from experiments.common.command import experiment_main
-from experiments.common.options import LogDir, Resume, Smoke, check_multiple, check_options
-from experiments.common.reports import Report, Table
-from experiments.common.runs import run_config, run_once
+from experiments.common.jobs import run_once
 from keras_seq import training
+from keras_seq.commands.options import LogDir, Resume, Smoke, check_multiple, check_options
 from keras_seq.data import ArrayBatches
+from keras_seq.reports import plots
+from keras_seq.reports.tables import Report, Table
+from keras_seq.runs.folders import run_config
 from keras_seq.tracking import Summaries
 
 

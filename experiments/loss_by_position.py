@@ -22,9 +22,10 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.ticker import NullLocator
 
-from experiments.common import plots
 from experiments.common.command import experiment_main
-from experiments.common.options import (
+from experiments.common.random_windows import train_on_random_windows
+from keras_seq import training
+from keras_seq.commands.options import (
     CorpusName,
     LogDir,
     Resume,
@@ -35,11 +36,11 @@ from experiments.common.options import (
     check_unique,
     num_steps,
 )
-from experiments.common.reports import Report, Table
-from experiments.common.texts import compare_sizes, smoke_corpus, split_corpus, train_on_random_windows
-from keras_seq import training
 from keras_seq.evaluation import Evaluator
 from keras_seq.models import LSTMConfig, TransformerConfig
+from keras_seq.reports import plots
+from keras_seq.reports.tables import Report, Table
+from keras_seq.runs.texts import compare_sizes, smoke_corpus, split_corpus
 
 FAMILIES = ("lstm", "transformer")
 

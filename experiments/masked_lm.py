@@ -23,14 +23,12 @@ from keras import ops
 from matplotlib.colors import PowerNorm
 from matplotlib.ticker import PercentFormatter
 
-from experiments.common import options, plots
 from experiments.common.command import experiment_main
-from experiments.common.options import check_options
-from experiments.common.reports import Report, Table, percent_interval
-from experiments.common.runs import run_config, run_once
-from experiments.common.texts import SplitCorpus
+from experiments.common.jobs import run_once
 from keras_seq import models, training
 from keras_seq.callbacks import AttentionMaps
+from keras_seq.commands import options
+from keras_seq.commands.options import check_options
 from keras_seq.data import ArrayBatches, MaskedLMMaskGenerator
 from keras_seq.data.pipeline import step_dataset
 from keras_seq.evaluation import TokenCrossEntropy
@@ -38,6 +36,10 @@ from keras_seq.evaluation.losses import token_losses
 from keras_seq.evaluation.streaming import sample_rows
 from keras_seq.interpretability import attention_weights
 from keras_seq.ops.compiled import compiled
+from keras_seq.reports import plots
+from keras_seq.reports.tables import Report, Table, percent_interval
+from keras_seq.runs.folders import run_config
+from keras_seq.runs.texts import SplitCorpus
 from keras_seq.tokenizers import SPECIAL_TOKENS, WordPieceTokenizer
 from keras_seq.tokenizers.subwords import pack_segments
 from keras_seq.tracking import Summaries

@@ -20,13 +20,15 @@ from typing import Literal
 
 import numpy as np
 
-from experiments.common import options, plots
 from experiments.common.command import experiment_main
-from experiments.common.options import check_options
-from experiments.common.reports import Report, Table
-from experiments.common.texts import SplitCorpus, split_corpus, train_on_random_windows
+from experiments.common.random_windows import train_on_random_windows
 from keras_seq import training
+from keras_seq.commands import options
+from keras_seq.commands.options import check_options
 from keras_seq.models import LSTMConfig, TransformerConfig
+from keras_seq.reports import plots
+from keras_seq.reports.tables import Report, Table
+from keras_seq.runs.texts import SplitCorpus, split_corpus
 
 
 @dataclasses.dataclass(frozen=True)

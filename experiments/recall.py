@@ -26,18 +26,18 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import PercentFormatter
 
-from experiments.common import plots
 from experiments.common.command import experiment_main
-from experiments.common.options import LogDir, Resume, Smoke, check_options, check_unique
-from experiments.common.reports import Report, Table, plus_minus, without_texts
 from experiments.common.tasks import run_task
 from keras_seq import training
+from keras_seq.commands.options import LogDir, Resume, Smoke, check_options, check_unique
 from keras_seq.data.synthetic import RECALL_TASKS, RecallTask
 from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.models import LANGUAGE_MODELS, MODELS
 from keras_seq.models.config import match_parameter_count, sized, tiny_config
 from keras_seq.ops.compiled import compiled
+from keras_seq.reports import plots
+from keras_seq.reports.tables import Report, Table, plus_minus, without_texts
 from keras_seq.tracking import Summaries
 
 PARAMETERS, VOCABULARY_SIZE = 100_000, 65  # of every model, and the ids it would have

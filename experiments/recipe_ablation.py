@@ -25,9 +25,10 @@ from typing import Literal
 
 from matplotlib.axes import Axes
 
-from experiments.common import plots
 from experiments.common.command import experiment_main
-from experiments.common.options import (
+from experiments.common.jobs import run_all
+from keras_seq import checks, training
+from keras_seq.commands.options import (
     CorpusName,
     LogDir,
     Resume,
@@ -38,10 +39,6 @@ from experiments.common.options import (
     check_unique,
     replaced,
 )
-from experiments.common.reports import Report, Table
-from experiments.common.runs import run_all, run_config
-from experiments.common.texts import SplitCorpus, smoke_corpus
-from keras_seq import checks, training
 from keras_seq.data import RandomWindows, StatefulWindows
 from keras_seq.data.pipeline import python_generator_dataset, step_dataset
 from keras_seq.data.windows import Windows
@@ -49,6 +46,10 @@ from keras_seq.evaluation import Evaluator
 from keras_seq.generation import TextGenerator
 from keras_seq.models import LSTMConfig
 from keras_seq.random_draws import uniform
+from keras_seq.reports import plots
+from keras_seq.reports.tables import Report, Table
+from keras_seq.runs.folders import run_config
+from keras_seq.runs.texts import SplitCorpus, smoke_corpus
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
 from keras_seq.training.config import LEARNING_RATES

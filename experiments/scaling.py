@@ -24,14 +24,16 @@ from typing import Literal, NamedTuple
 import numpy as np
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from experiments.common import options, plots
 from experiments.common.command import experiment_main
-from experiments.common.reports import Report, Table, thousands
-from experiments.common.runs import run_all
-from experiments.common.texts import random_windows_run, smoke_corpus, split_corpus
+from experiments.common.jobs import run_all
+from experiments.common.random_windows import random_windows_run
 from keras_seq import training
+from keras_seq.commands import options
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.models.counts import flops_per_token
+from keras_seq.reports import plots
+from keras_seq.reports.tables import Report, Table, thousands
+from keras_seq.runs.texts import smoke_corpus, split_corpus
 
 SIZES = {
     "lstm": ((16, 48), (24, 86), (32, 140), (64, 256), (64, 412)),  # embedding_dim, units

@@ -22,19 +22,19 @@ import numpy as np
 import tyro
 from keras import ops
 
-from experiments.common import plots
 from experiments.common.command import experiment_main
-from experiments.common.options import LogDir, Resume, Smoke, check_options, check_unique
-from experiments.common.reports import Report, Table, percent_interval, without_texts
 from experiments.common.tasks import run_task
 from keras_seq import training
 from keras_seq.callbacks import AttentionMaps
+from keras_seq.commands.options import LogDir, Resume, Smoke, check_options, check_unique
 from keras_seq.data.synthetic import Reversal
 from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.layers import TransformerBlock
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.ops.compiled import compiled
+from keras_seq.reports import plots
+from keras_seq.reports.tables import Report, Table, percent_interval, without_texts
 from keras_seq.tracking import Summaries
 
 LETTERS = string.ascii_lowercase + string.ascii_uppercase

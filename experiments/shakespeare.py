@@ -24,9 +24,10 @@ from typing import Annotated, Literal
 import numpy as np
 import tyro
 
-from experiments.common import plots
 from experiments.common.command import experiment_main
-from experiments.common.options import (
+from experiments.common.jobs import run_once
+from keras_seq import checks, training
+from keras_seq.commands.options import (
     SMOKE_TRAIN,
     CorpusName,
     LogDir,
@@ -36,13 +37,13 @@ from experiments.common.options import (
     check_unique,
     num_steps,
 )
-from experiments.common.reports import Report, Table, plus_minus, without_texts
-from experiments.common.runs import run_config, run_once
-from experiments.common.texts import SplitCorpus
-from keras_seq import checks, training
 from keras_seq.data import RandomWindows, StatefulWindows
 from keras_seq.evaluation import Evaluator
 from keras_seq.models import Ensemble, LlamaConfig, LSTMConfig
+from keras_seq.reports import plots
+from keras_seq.reports.tables import Report, Table, plus_minus, without_texts
+from keras_seq.runs.folders import run_config
+from keras_seq.runs.texts import SplitCorpus
 from keras_seq.saving import save_model
 from keras_seq.tracking import Summaries
 from keras_seq.tracking.tracker import scoring_bar

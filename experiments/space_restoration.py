@@ -23,20 +23,21 @@ import keras
 import numpy as np
 from keras import ops
 
-from experiments.common import options, plots
 from experiments.common.command import experiment_main
-from experiments.common.options import check_options
-from experiments.common.reports import Report, Table, percent_interval, without_texts
-from experiments.common.runs import dataclass_from_dict
 from experiments.common.tasks import run_task
-from experiments.common.texts import SplitCorpus, compare_sizes
 from keras_seq import checks, layers, training
+from keras_seq.commands import options
+from keras_seq.commands.options import check_options
 from keras_seq.data import ArrayBatches
 from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, restore, strip_spacing
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.models import BertConfig, BiLSTMConfig, token_classifier
 from keras_seq.ops.compiled import compiled
 from keras_seq.ops.tensor_checks import at_least_float32
+from keras_seq.reports import plots
+from keras_seq.reports.tables import Report, Table, percent_interval, without_texts
+from keras_seq.runs.folders import dataclass_from_dict
+from keras_seq.runs.texts import SplitCorpus, compare_sizes
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
 from keras_seq.tracking.tracker import track_progress

@@ -3,7 +3,7 @@
     python -m experiments.word_lm                                     # Python's help topics, offline
     python -m experiments.word_lm --corpus shakespeare --epochs 4 --overlap 2 --train.validate-every 250
     python -m experiments.word_lm --smoke                             # tiny sizes, takes seconds
-    python -m experiments.generate logs/word_lm/20260101-120000/disjoint-seed0 --prompt "The " --max-new-tokens 60
+    keras-seq generate logs/word_lm/20260101-120000/disjoint-seed0 --prompt "The " --max-new-tokens 60
 
 Time: 4 to 6 minutes on 2 cores.
 
@@ -23,15 +23,16 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.ticker import LogLocator
 
-from experiments.common import plots
 from experiments.common.command import experiment_main
-from experiments.common.options import BatchSize, CorpusName, LogDir, Resume, Seed, SequenceLength, Smoke, check_options
-from experiments.common.reports import Report, Table, without_texts
-from experiments.common.runs import run_config, run_once
-from experiments.common.texts import SplitCorpus
+from experiments.common.jobs import run_once
 from keras_seq import training
+from keras_seq.commands.options import BatchSize, CorpusName, LogDir, Resume, Seed, SequenceLength, Smoke, check_options
 from keras_seq.data import ShuffledWindows
 from keras_seq.models import LSTMConfig
+from keras_seq.reports import plots
+from keras_seq.reports.tables import Report, Table, without_texts
+from keras_seq.runs.folders import run_config
+from keras_seq.runs.texts import SplitCorpus
 from keras_seq.tokenizers import WordTokenizer, split_words
 from keras_seq.tracking.summaries import SAMPLE
 from keras_seq.training import read_metrics

@@ -4,20 +4,43 @@ Everything but the exports of `keras_seq.saving` and `callbacks.Profiler` runs o
 keras_seq registers layers and models, so that saved models load; the rest is imported on demand.
 """
 
-from keras_seq import layers, models
+import importlib
+import pathlib
+import sys
 
 __version__ = "0.2.0"
-__all__ = ["generate", "layers", "models", "score", "stream"]
+__all__ = ["generate", "layers", "load_run", "models", "report", "score", "stream", "train"]
+
+_HOMES = {
+    **{"generate": "generation", "stream": "generation"},
+    **{"train": "runs", "load_run": "runs", "report": "runs"},
+}
 
 
 def __getattr__(name):
-    """Import `generate`, `stream` and `score` on first use: loading a model needs neither."""
-    if name in ("generate", "stream"):
-        from keras_seq import generation
-
-        return getattr(generation, name)
+    """Import on first use: loading a model needs neither `train` nor `generate`."""
+    if name in _HOMES:
+        try:
+            return getattr(importlib.import_module(f"keras_seq.{_HOMES[name]}"), name)
+        except ModuleNotFoundError as error:
+            raise ImportError(f'keras_seq.{name} needs {error.name}: pip install "keras_seq[command]".') from error
     if name == "score":
-        from keras_seq import evaluation
-
-        return evaluation.score_text
+        return importlib.import_module("keras_seq.evaluation").score_text
+    if name in ("layers", "models"):
+        return importlib.import_module(f"keras_seq.{name}")
     raise AttributeError(f"module 'keras_seq' has no attribute {name!r}")
+
+
+def _is_own_program():
+    """Return whether this is `keras-seq` or an experiment, which read their options before Keras takes its seconds."""
+    program = pathlib.PurePath(*sys.argv[:1]).stem
+    experiments = getattr(sys.modules.get("experiments"), "__file__", None)
+    own = pathlib.Path(__file__).parents[1] / "experiments" / "__init__.py"
+    return program == "keras-seq" or sys.orig_argv[1:3] == ["-m", "keras_seq"] or experiments == str(own)
+
+
+if not _is_own_program():
+    from keras_seq.backends import require_backend
+
+    require_backend()
+    from keras_seq import layers, models

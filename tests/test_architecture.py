@@ -19,11 +19,11 @@ from tests.conftest import RARE_CASES
 
 ROOT = pathlib.Path(__file__).parents[1]
 ORDER = (  # each package may import those that follow it
-    *("experiments", "training", "callbacks", "interpretability", "saving", "evaluation"),
+    *("experiments", "commands", "runs", "reports", "training", "callbacks", "interpretability", "saving", "evaluation"),
     *("generation", "pretrained", "tracking", "data", "baselines"),
     *("models", "tokenizers", "layers", "ops"),
 )
-EVERYWHERE = {"checks", "files", "random_draws", "bounded_process"}
+EVERYWHERE = {"backends", "checks", "files", "random_draws", "bounded_process"}
 MAY_IMPORT = {package: {*ORDER[n + 1 :], *EVERYWHERE} for n, package in enumerate(ORDER)}
 BACKENDS = {"tensorflow", "jax", "torch"}
 TENSORFLOW_ONLY = {  # the files of keras_seq that import TensorFlow, besides ops/*/tensorflow.py

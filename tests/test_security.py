@@ -8,11 +8,11 @@ import re
 import numpy as np
 import pytest
 
-from experiments.common.reports import tensorboard_command
-from experiments.inspect_model.report import inspect_page
-from experiments.score_text.__main__ import score_page
+from keras_seq.commands.score import score_page
 from keras_seq.evaluation import TextScore
 from keras_seq.interpretability.traces import ModelTrace
+from keras_seq.reports.inspection_report import inspect_page
+from keras_seq.reports.tables import tensorboard_command
 from keras_seq.training import run_folder
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -31,9 +31,9 @@ from collections.abc import Sequence
 from experiments.benchmark import report
 from experiments.benchmark.cases import Case
 from experiments.benchmark.turns import BenchmarkConfig, describe_device, speedup, take_turns
-from experiments.common.command import exit_with_message
-from experiments.common.options import command_line
-from experiments.common.runs import timestamped_folder
+from keras_seq.commands.exit_status import exit_with_message
+from keras_seq.commands.options import command_line
+from keras_seq.runs.folders import timestamped_folder
 
 
 def measure_case(config: BenchmarkConfig, case: Case, device: dict) -> dict:

@@ -4,8 +4,8 @@ import pathlib
 
 from experiments.benchmark.cases import IMPLEMENTATIONS, Case
 from experiments.benchmark.text import LOSS
-from experiments.common.reports import Table
 from keras_seq.files import write_json, write_text
+from keras_seq.reports.tables import Table
 
 TITLES = {
     "step": "Training steps",

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import tyro
 
 from experiments.benchmark.cases import CASES, SMOKE_CASES, Case, Kind
-from experiments.common.options import check_options
+from keras_seq.commands.options import check_options
 
 MATRIX_SIZES = {"cpu": 2048, "gpu": 8192}  # rows and columns of the matrices whose product gives the matmul peak
 SMOKE_MATRIX_SIZES = {"cpu": 64, "gpu": 64}

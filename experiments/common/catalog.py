@@ -5,11 +5,10 @@ that of a tool has a line that begins with "RUN is the folder of a finished run"
 """
 
 import ast
-import difflib
 import importlib
 import pathlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 PACKAGE = pathlib.Path(__file__).parents[1]
 
@@ -34,9 +33,3 @@ def docstrings() -> dict[str, str]:
 def summary(docstring: str) -> str:
     """Return the question, or what the tool does, and the time that it takes."""
     return " ".join(re.findall(r"\A.+$|^Time: .+\.$", docstring, re.MULTILINE))
-
-
-def suggestion(name: str, names: Iterable[str]) -> str:
-    """Return the nearest of some names to a mistyped one, as the end of a message, or nothing."""
-    nearest = difflib.get_close_matches(name, names, n=1)
-    return f"; perhaps you meant {nearest[0]}" if nearest else ""

@@ -1,33 +1,25 @@
-"""The command of an experiment: parse its options, start or resume its runs, report, and end with a sentence.
-
-exit status   0 done    1 failures, or diverged training    2 a mistake of the user, named in one sentence
-130 Ctrl-C    143 SIGTERM    129 SIGHUP: the terminal was closed    141 SIGPIPE: nobody reads the output
-"""
+"""The command of an experiment: parse its options, start or resume its runs, report, and end with a sentence."""
 
 import contextlib
 import dataclasses
 import os
 import pathlib
-import signal
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import tyro
 
-from experiments.common import runs
-from experiments.common.options import check_effects, command_line, groups_not_chosen, replaced
-from experiments.common.reports import Report, python_command
-from experiments.common.start import filtered_stderr
+from experiments.common import jobs
 from keras_seq import training
-from keras_seq.files import OUTPUT_CLOSED, guard_output, signal_handler
+from keras_seq.commands.exit_status import exit_with_message
+from keras_seq.commands.options import check_effects, command_line, groups_not_chosen, replaced
+from keras_seq.reports.tables import Report
+from keras_seq.runs import folders
 from keras_seq.tracking.tracker import import_tracker
 from keras_seq.training import distributed
 from keras_seq.training.run_config import flatten, versions
 
-# a ValueError of theirs is a bug: our checks find mistakes
-LIBRARIES = {"jax", "keras", "numpy", "tensorflow", "torch"}
 MAX_JOBS = 256
 WORDS = {"--jobs": 1, "--devices": 1, "--mesh": 1, "--shard-weights": 0}  # the words after each option of the process
 
@@ -110,9 +102,9 @@ def experiment_main(
         run = start_or_resume(settings_class, name, doc, words, smoke, machine)
         with training.noticing_loss(), run as (settings, folder):
             if machine.jobs is not None:
-                runs.run_workers(script, folder, machine.jobs)
+                jobs.run_workers(script, folder, machine.jobs)
             report = experiment(settings, folder)
-            if runs.is_worker():
+            if jobs.is_worker():
                 return
             if isinstance(report, str):
                 print(report)
@@ -132,17 +124,21 @@ def start_or_resume(
     config_class: type, experiment: str, doc: str, arguments: Sequence[str], smoke: dict, machine: Machine
 ) -> Iterator[tuple[Any, pathlib.Path]]:
     """Parse the command line, yield the config and the folder of the runs, and lock that folder until the end."""
-    is_shared = machine.jobs is not None or runs.is_worker()
+    is_shared = machine.jobs is not None or jobs.is_worker()
     script = f"experiments.{experiment}"
-    if (folder := runs.folder_to_resume(arguments)) is not None:
+    if (folder := jobs.folder_to_resume(arguments)) is not None:
         machine.use_devices()
-        with first_process_speaks(), distributed.private_folder(folder) as folder, runs.own_folder(folder, is_shared):
+        with (
+            first_process_speaks(),
+            distributed.private_folder(folder) as folder,
+            folders.own_folder(folder, is_shared),
+        ):
             if not is_shared:
-                runs.remove_all_leftovers(folder)
-            saved = runs.load_config(folder, config_class)
+                jobs.remove_all_leftovers(folder)
+            saved = jobs.load_config(folder, config_class)
             config = command_line(config_class, script, doc, arguments, saved, Machine)
             machine.check(config, arguments)
-            yield runs.apply_changes(folder, saved, config), folder
+            yield jobs.apply_changes(folder, saved, config), folder
         return
     config = command_line(config_class, script, doc, arguments, further=Machine)
     if config.smoke:  # tiny sizes of what is not given
@@ -155,15 +151,15 @@ def start_or_resume(
     machine.check(config, arguments)
     new_folder = contextlib.nullcontext(parent / "new")
     if distributed.is_first():
-        new_folder = runs.timestamped_folder(parent, runs.corpus_label(config))
+        new_folder = folders.timestamped_folder(parent, folders.corpus_label(getattr(config, "corpus", None)))
     with (
         first_process_speaks(),
         new_folder as folder,
         distributed.private_folder(folder) as folder,
-        runs.own_folder(folder, is_shared),
+        folders.own_folder(folder, is_shared),
     ):
         if is_shared:
-            runs.write_settings(folder, config)
+            jobs.write_settings(folder, config)
         yield config, folder
 
 
@@ -175,93 +171,3 @@ def first_process_speaks() -> Iterator[None]:
         return
     with open(os.devnull, "w") as null, contextlib.redirect_stdout(null), contextlib.redirect_stderr(null):
         yield
-
-
-@contextlib.contextmanager
-def exit_with_message(script: str, use_devices: bool = True) -> Iterator[None]:
-    """Turn exceptions caused by the user into one line on stderr and an exit status.
-
-    ValueError, OSError and memory errors exit with status 2, diverged training with 1, and a requested stop with
-    128 + the signal's number. Other exceptions keep their traceback, and so does a ValueError raised by one of
-    `LIBRARIES`. The parent of worker processes leaves the devices to them (`use_devices`).
-    """
-    try:
-        if use_devices and (tf := sys.modules.get("tensorflow")) is not None:
-            with filtered_stderr():
-                tf.config.list_logical_devices()  # now, since finding them prints start-up messages
-        with raise_on_stop_request():
-            yield
-    except KeyboardInterrupt as stop:
-        exit_interrupted(script, stop)
-    except Exception as error:
-        message, status = _describe(error)
-        if message is None:
-            raise
-        print(f"{script}: {message}", file=sys.stderr, flush=True)
-        if distributed.count() > 1:
-            distributed.exit_soon(status, 0 if isinstance(error, distributed.LostProcess) else 5)
-        sys.exit(status)
-
-
-def _describe(error):
-    """Return the sentence that tells the user of an error, and the exit status; None for the sentence of a bug."""
-    tensorflow = sys.modules.get("tensorflow")
-    if isinstance(error, MemoryError) or (tensorflow and isinstance(error, tensorflow.errors.ResourceExhaustedError)):
-        reason = str(error).splitlines()[0] if str(error) else "allocation failed"
-        return f"out of memory ({reason:.200}): choose smaller sizes.", 2
-    if isinstance(error, training.TrainingDiverged | training.LostProcess):
-        return str(error), 1
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}.", 2
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    in_library = frame.f_globals.get("__name__", "").partition(".")[0] in LIBRARIES
-    if isinstance(error, OSError) or (isinstance(error, ValueError) and not in_library):
-        return f"{' '.join(str(error).split()).rstrip('.')}.", 2
-    return None, None
-
-
-@contextlib.contextmanager
-def raise_on_stop_request() -> Iterator[None]:
-    """Raise `KeyboardInterrupt(signal number)` in the block when a signal asks for a stop, or output cannot be written.
-
-    If there are run folders, the latter waits until the next training has stopped with a checkpoint, or until the end
-    of the block.
-    """
-
-    def stop(number, frame=None):
-        raise KeyboardInterrupt(number)
-
-    def output_error(error):
-        if not runs.run_folders:
-            stop(OUTPUT_CLOSED)
-
-    del runs.run_folders[:]
-    with signal_handler(stop), guard_output(output_error):
-        yield
-        if sys.stdout is not None:
-            sys.stdout.flush()
-            if sys.stdout.error is not None:
-                stop(OUTPUT_CLOSED)
-
-
-def exit_interrupted(script: str, stop: KeyboardInterrupt) -> NoReturn:
-    """Print where the checkpoint is and how to resume, as far as the streams can be written, and exit."""
-    if not distributed.is_first():  # the first process of the training says it
-        sys.exit(128 + getattr(stop, "signal_number", next(iter(stop.args), signal.SIGINT)))
-    if isinstance(stop, training.TrainingInterrupted):
-        message, number, folder = f"\nStopped. A checkpoint is in {stop.path}", stop.signal_number, stop.path.parents[2]
-    else:
-        message, number = "\nStopped.", next(iter(stop.args), signal.SIGINT)
-        folder = next((folder for folder in runs.run_folders if any(folder.glob("*/config.json"))), None)
-    with contextlib.suppress(OSError):  # the terminal, or the reader of `2>&1 | tee log`, may be gone
-        if folder is not None or number != OUTPUT_CLOSED:  # `experiments.generate RUN | head` ends silently
-            print(message, file=sys.stderr)
-        if folder is not None:
-            print(f"To resume: {python_command('-m', script, '--resume', folder)}", file=sys.stderr)
-    for stream in filter(None, (sys.stdout, sys.stderr)):
-        try:
-            stream.flush()
-        except OSError:  # discard what cannot be written, since flushing it at exit would be an error
-            with open(os.devnull, "wb") as null_device:
-                os.dup2(null_device.fileno(), stream.fileno())
-    sys.exit(128 + number)

@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 import keras
 
-from experiments.common.runs import run_config, run_once
+from experiments.common.jobs import run_once
 from keras_seq import training
 from keras_seq.data import Corpus
+from keras_seq.runs.folders import run_config
 from keras_seq.tracking import Summaries
 
 

@@ -7,7 +7,7 @@
     python -m experiments.compare --match flops                    # or parameters, or seconds
     python -m experiments.compare --sweep learning-rate --sweep-factors 0.3 1 3
     python -m experiments.compare --num-seeds 3 --jobs 3           # three runs at a time: docs/scaling-out.md
-    python -m experiments.compare --corpus FOLDER --documents      # token ids of experiments.prepare; documents apart
+    python -m experiments.compare --corpus FOLDER --documents      # token ids of keras-seq prepare; documents apart
     python -m experiments.compare --smoke                          # seconds, tiny sizes: test that everything works
     python -m experiments.compare --resume logs/compare/20260101-120000
 
@@ -25,71 +25,32 @@ whole text. Expected on tiny Shakespeare: val_loss@64 1.532 (LSTM) and 1.575 (Tr
 import dataclasses
 import pathlib
 
-import numpy as np
-
 from experiments.common.command import experiment_main
-from experiments.common.reports import Report
-from experiments.common.runs import run_all, run_config
-from experiments.common.texts import (
-    SplitCorpus,
-    TokenMixture,
-    compare_sizes,
-    overlap_note,
-    packed_documents,
-    random_windows,
-    split_corpus,
-    spread_note,
-)
+from experiments.common.jobs import run_all
 from experiments.compare import budgets as compare_budgets
-from experiments.compare.findings import ComparisonResults
-from experiments.compare.report import compare_report
 from experiments.compare.settings import SMOKE, CompareConfig
 from keras_seq import callbacks, training
 from keras_seq.baselines import compute_baselines
-from keras_seq.data import StatefulWindows
 from keras_seq.data.pipeline import StepBatches
-from keras_seq.evaluation.streaming import sample_windows
-from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.tokenizers.registry import encode_documents
+from keras_seq.reports.comparison import ComparisonResults
+from keras_seq.reports.comparison_report import compare_report
+from keras_seq.reports.tables import Report
+from keras_seq.runs.folders import run_config
+from keras_seq.runs.texts import (
+    SplitCorpus,
+    compare_sizes,
+    overlap_note,
+    split_corpus,
+    spread_note,
+)
+from keras_seq.runs.train import train_run, training_windows
 
-NUM_WINDOWS = 16  # windows for attention maps and gate saturation
-
-
-def diagnostics(
-    tokenizer: CharacterTokenizer, validation_text: str, sequence_length: int, train: training.TrainConfig
-) -> list:
-    """Return loss by position, attention maps and gate saturation; what a model lacks, it shows nothing of.
-
-    The loss by position is that of the windows that a validation scores, all of them spread over the text.
-    """
-    ids = encode_documents(tokenizer, validation_text)
-    total = (len(ids) - 1) // sequence_length
-    scored = training.validation_sample(ids, sequence_length, train, len(validation_text))
-    sample = sample_windows(ids, sequence_length, NUM_WINDOWS)
-    starts = np.arange(total) * sequence_length if sample is None else sample.window_starts
-    windows = ids[starts[:, None] + np.arange(sequence_length)]
-    names = {n: tokenizer.decode([n]) for n in set(windows[0].tolist())}
-    tokens = [names[n] for n in windows[0].tolist()]
-    return [
-        callbacks.LossByPosition(ids, sequence_length, None if scored is None else scored.tokens // sequence_length),
-        callbacks.AttentionMaps(windows, tokens),
-        callbacks.GateSaturation(windows),
-    ]
+HELD_OUT = "By the loss of text held out from the training split, in nats per character."
 
 
 def make_windows(config: CompareConfig, kind: str, ids, seed: int) -> StepBatches:
-    """Return the "stateful", "random" or "packed" training windows of one run over its training ids `[N]`."""
-    sizes = {"batch_size": config.batch_size, "sequence_length": config.sequence_length, "seed": seed}
-    if kind == "random":
-        return random_windows(ids, **sizes)
-    if isinstance(ids, TokenMixture):
-        raise ValueError(
-            f"A --corpus with weights has no {kind} windows: expected --recurrent-windows random and "
-            "--transformer-windows random."
-        )
-    if kind == "packed":
-        return packed_documents(ids, **sizes)
-    return StatefulWindows(ids, reset_prob=config.reset_prob, **sizes)
+    """Return the training windows of one run over its training ids `[N]`."""
+    return training_windows(kind, ids, config.batch_size, config.sequence_length, seed, config.reset_prob)
 
 
 def train_one(
@@ -109,8 +70,7 @@ def train_one(
     kind = config.windows_for(model)
     budget_info = {"match": config.match, "steps": budget.steps, "train_flops_per_token": budget.flops_per_token}
     extra = {"windows": kind, "seed": seed, "budget": budget_info}
-    embeddings = callbacks.EmbeddingProjector(tokenizer, run)
-    result = training.train_language_model(
+    return train_run(
         run,
         model,
         tokenizer,
@@ -119,11 +79,8 @@ def train_one(
         budget.steps,
         train,
         run_config(config, budget.name, budget.model_config, train, model, data.corpus, **extra),
-        diagnostics=diagnostics(tokenizer, scored_text, config.sequence_length, train),
-        callbacks=[embeddings, *([callbacks.Profiler(run)] if config.profile else [])],
+        callbacks=[callbacks.Profiler(run)] if config.profile else [],
     )
-    embeddings.write(model)  # a run stopped in its last validation has not reached the end of the epoch
-    return result
 
 
 def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
@@ -131,7 +88,7 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     min_length = config.sequence_length + 1
     data = split_corpus(config.corpus, folder, min_length, strip_whitespace=config.strip_whitespace)
     if config.documents and data.document_token is None:
-        raise ValueError("--documents: expected a --corpus of folders that python -m experiments.prepare wrote.")
+        raise ValueError("--documents: expected a --corpus of folders that keras-seq prepare wrote.")
     # Build all windows once, so that errors are raised before anything is written.
     for kind in (config.recurrent_windows, config.transformer_windows):
         make_windows(config, kind, data.train, seed=0)
@@ -169,15 +126,28 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
         ]
     )
     rows = [
-        {"model": b.name, "seed": seed, **result, "train_flops": b.flops_per_token * result["train_tokens"]}
+        {
+            **{"model": b.name, "seed": seed, "run": folder / f"{b.name}-seed{seed}", **result},
+            **{"flops_per_token": b.flops_per_token, "train_flops": b.flops_per_token * result["train_tokens"]},
+        }
         for (seed, b), result in zip(planned, results, strict=True)
     ]
     baselines = compute_baselines(data.train_text, data.validation_text, stretches=stretches)
     scored = None if stretches is None else spread_note((stretches @ [-1, 1]).sum(), len(data.validation_text))
-    note = overlap_note(data.train_text, data.validation_text)
-    return compare_report(
-        ComparisonResults(folder, config, data.corpus, rows, budgets, baselines, sweep_runs, note, scored)
+    tables = {f"Matched by {config.match}": (compare_budgets.budget_table(config, budgets), "")}
+    if sweep_runs:
+        text = " ".join([HELD_OUT, *compare_budgets.sweep_warnings(sweep_runs)])
+        tables["Learning rates"] = compare_budgets.sweep_table(sweep_runs), text
+    seeds = f"{config.num_seeds} seed{'s' if config.num_seeds > 1 else ''} per model"
+    introduction = (
+        f"{data.corpus.name}: {len(data.corpus.text):,} characters, of which the last tenth for validation (sha256 "
+        f"{data.corpus.sha256[:16]}). Matched by {config.match}, with {seeds}."
     )
+    note, options = overlap_note(data.train_text, data.validation_text), dataclasses.asdict(config)
+    comparison = ComparisonResults(
+        folder, data.corpus.name, introduction, rows, baselines, note, scored, tables, options
+    )
+    return compare_report(comparison, {"sweep_runs": [dataclasses.asdict(run) for run in sweep_runs]})
 
 
 main = experiment_main("compare", CompareConfig, SMOKE, compare, __doc__)

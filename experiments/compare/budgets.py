@@ -17,11 +17,11 @@ from typing import Any
 
 import keras
 
-from experiments.common.reports import Table, tera
 from experiments.compare.settings import CompareConfig
 from keras_seq import checks, training
 from keras_seq.models.config import match_parameter_count, shapes_only
 from keras_seq.models.counts import flops_per_token
+from keras_seq.reports.tables import Table, tera
 from keras_seq.training import run_folder
 from keras_seq.training.checkpoints import CorruptCheckpointError
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 import keras
 import tyro
 
-from experiments.common.options import (
+from keras_seq import training
+from keras_seq.commands.options import (
     SMOKE_TRAIN,
     BatchSize,
     CorpusName,
@@ -18,9 +19,8 @@ from experiments.common.options import (
     check_unique,
     num_steps,
 )
-from experiments.common.texts import smoke_corpus
-from keras_seq import training
 from keras_seq.models import LANGUAGE_MODELS, MODELS
+from keras_seq.runs.texts import smoke_corpus
 
 
 def with_models(config_class: type) -> type:

@@ -97,7 +97,7 @@ def load_corpus(
             repetitions; both texts differ between Python versions); `"shakespeare"`, from the folder in the
             environment variable `KERAS_SEQ_DATA`, else from Keras's cache, else downloaded into that cache; the path of
             a UTF-8 file; a folder, for all files below it whose names end in `.txt` and, like their folders, do not
-            begin with a period; a folder of token ids (`python -m experiments.prepare`), whose documents are decoded; a
+            begin with a period; a folder of token ids (`keras-seq prepare`), whose documents are decoded; a
             pattern such as `"texts/*.txt"`; or several of these. To read a file called `pydoc`,
             pass `./pydoc` or a `Path`.
         strip_whitespace: Whether to remove all spaces and newlines, as some char-RNN scripts did.

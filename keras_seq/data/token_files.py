@@ -1,6 +1,6 @@
 """Token ids on disk, in one file or many, as one sequence that may be longer than memory.
 
-    files = TokenFiles.open("FOLDER")                 a folder of `python -m experiments.prepare`; or .bin files
+    files = TokenFiles.open("FOLDER")                 a folder of `keras-seq prepare`; or .bin files
     windows = RandomWindows(files, 12, 64)            any windows; a batch reads its rows only
     train, validation = files.split(0.9)              at the border of a document
 
@@ -80,7 +80,7 @@ class TokenFiles:
         """Open a prepared folder, or files of nanoGPT, llm.c or modded-nanogpt.
 
         Args:
-            path: A folder that `python -m experiments.prepare` wrote; a `.bin` file; a folder of `.bin` files, in the
+            path: A folder that `keras-seq prepare` wrote; a `.bin` file; a folder of `.bin` files, in the
                 order of their names; or several of these files.
             document_token: The id that begins each document, such as GPT-2's 50256; from the index of a prepared
                 folder.

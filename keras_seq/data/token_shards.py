@@ -123,7 +123,7 @@ def foreign_shard(path: str | os.PathLike[str]) -> Shard:
 
 
 def is_prepared(path: object) -> bool:
-    """Return whether a path is that of a folder of `python -m experiments.prepare`, perhaps not finished."""
+    """Return whether a path is that of a folder of `keras-seq prepare`, perhaps not finished."""
     return isinstance(path, str | os.PathLike) and any(
         os.path.isfile(os.path.join(path, name)) for name in (INDEX_NAME, PLAN_NAME)
     )
@@ -144,7 +144,7 @@ def read_index(folder: str | os.PathLike[str]) -> dict:
         is_whole = index.pop("checksum") == _checksum(index)
     except OSError as error:
         raise TokenFilesError(
-            f"{path} cannot be read ({error.strerror}): give a folder of python -m experiments.prepare, which writes "
+            f"{path} cannot be read ({error.strerror}): give a folder of keras-seq prepare, which writes "
             "the index last, or run that again to continue."
         ) from None
     except (RecursionError, ValueError, KeyError, AttributeError, TypeError):

@@ -7,9 +7,6 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.font_manager import findfont, get_font
 
 from keras_seq.tokenizers.base import show_whitespace
 
@@ -78,8 +75,10 @@ def scored_key(name: str, scalars: Mapping) -> str:
     return f"{name}{SAMPLE}" if f"{name}{SAMPLE}" in scalars else name
 
 
-def to_pixels(figure: Figure) -> np.ndarray:
+def to_pixels(figure) -> np.ndarray:
     """Return a figure as uint8 `[height, width, 3]`, at DPI pixels per inch."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here, as a training without pictures needs none
+
     figure.set_dpi(DPI)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
@@ -88,5 +87,7 @@ def to_pixels(figure: Figure) -> np.ndarray:
 
 def label(token: str) -> str:
     """Return a token as a label: white space as symbols, characters missing from the font as boxes."""
+    from matplotlib.font_manager import findfont, get_font
+
     font = get_font(findfont(LABEL_STYLE["family"]))
     return "".join(c if font.get_char_index(ord(c)) else "□" for c in show_whitespace(token))

@@ -16,11 +16,13 @@ from tqdm import tqdm
 
 from keras_seq.files import StopRequest, StopRequested
 from keras_seq.ops.dispatch import seed_dropout
+from keras_seq.tokenizers.base import show_whitespace
 from keras_seq.tracking.summaries import Summaries, scored_key
 from keras_seq.training import checkpoints, distributed
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.log import EveryNSteps, MetricsLogger
 
+EXCERPT = 80  # characters of a sample on the terminal
 SEED_STATE = "seed_generator_state"  # Keras's name of the variable that seeds a layer
 
 
@@ -138,6 +140,8 @@ class ValidationCallback(EveryNSteps):
         with self.logger.timing("diagnostics"):
             self.logger.tracker.write(tokens, self.last_summaries)
         tqdm.write(f"{tokens:>12,} tokens   train loss {loss:.3f}   {self.last_summaries.format_scalars()}")
+        if sample := self.last_summaries.texts.get("sample", "").strip():
+            tqdm.write(f"{'':>14}{show_whitespace(sample)[:EXCERPT]}")
         self._update_best(step, _loss(self.last_summaries.scalars))
         if self.out_of_patience and step < self.last_step:
             best = "none was finite" if self.best_step is None else f"the best was at step {self.best_step:,}"

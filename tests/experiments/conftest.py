@@ -16,7 +16,7 @@ import filelock
 import matplotlib.pyplot as plt
 import pytest
 
-from experiments.common import plots
+from keras_seq.reports import plots
 from tests.experiments.discovery import ROOT, experiments, main_of
 
 # models that differ in kind; test_without_tensorflow.py, which is rare, has all of them in one comparison

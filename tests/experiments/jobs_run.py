@@ -23,7 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 
-from experiments.common.runs import finish_all
+from experiments.common.jobs import finish_all
 from keras_seq import training
 from keras_seq.data import StatefulWindows
 from keras_seq.files import write_json

@@ -19,8 +19,8 @@ from experiments.benchmark import keras_runs, report, turns, worker
 from experiments.benchmark import text as benchmark_text
 from experiments.benchmark.cases import CASES, SMOKE_CASES, Case
 from experiments.benchmark.turns import BenchmarkConfig
-from experiments.common.options import command_line
 from experiments.compare.settings import CompareConfig
+from keras_seq.commands.options import command_line
 from keras_seq.data import RandomWindows, load_corpus
 from keras_seq.models import GPT2Config, TransformerConfig
 from tests.experiments.conftest import ROOT

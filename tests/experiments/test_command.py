@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 
 from experiments.common import command
-from experiments.common.command import exit_with_message, experiment_main
-from experiments.common.options import LogDir, Resume, Smoke
-from experiments.common.reports import Report, Table
-from experiments.common.runs import run_config, run_once
+from experiments.common.command import experiment_main
+from experiments.common.jobs import run_once
 from keras_seq import training
+from keras_seq.commands.exit_status import exit_with_message
+from keras_seq.commands.options import LogDir, Resume, Smoke
 from keras_seq.data import Corpus
 from keras_seq.models import LSTMConfig
+from keras_seq.reports.tables import Report, Table
+from keras_seq.runs.folders import run_config
 from keras_seq.training import TrainingDiverged, TrainingInterrupted
 from tests.experiments.conftest import ROOT
 

@@ -6,12 +6,12 @@ import shutil
 import numpy as np
 import pytest
 
-from experiments.common.options import replaced
-from experiments.common.runs import dataclass_from_dict
-from experiments.common.texts import SplitCorpus
 from experiments.compare import __main__ as compare
 from experiments.compare.settings import CompareConfig
+from keras_seq.commands.options import replaced
 from keras_seq.data import load_corpus
+from keras_seq.runs.folders import dataclass_from_dict
+from keras_seq.runs.texts import SplitCorpus
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import read_metrics, run_folder, trainer, validation_sample
 from tests.experiments.conftest import COMPARED

@@ -5,18 +5,18 @@ import pathlib
 
 import pytest
 
-from experiments.common.options import replaced
-from experiments.common.runs import run_all
-from experiments.common.texts import SplitCorpus
+from experiments.common.jobs import run_all
 from experiments.compare import __main__ as compare
 from experiments.compare import budgets as compare_budgets
 from experiments.compare.budgets import Budget, SweepRun
 from experiments.compare.settings import SMOKE, CompareConfig
 from keras_seq import training
+from keras_seq.commands.options import replaced
 from keras_seq.models import MODELS, LlamaConfig, LSTMConfig, TransformerConfig
 from keras_seq.models import config as match_parameters
 from keras_seq.models.config import tiny_config
 from keras_seq.models.counts import flops_per_token
+from keras_seq.runs.texts import SplitCorpus
 
 V = 65
 

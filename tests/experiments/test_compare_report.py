@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from matplotlib.legend import Legend
 
-from experiments.compare import report
 from experiments.compare.budgets import Budget, SweepRun
-from experiments.compare.findings import CURVES, ComparisonResults
-from experiments.compare.report import comparison_html
 from experiments.compare.settings import CompareConfig
 from keras_seq.baselines import Baseline
 from keras_seq.data import Corpus
 from keras_seq.evaluation.score import paired_difference
 from keras_seq.models import LSTMConfig, TransformerConfig
+from keras_seq.reports import comparison_report as report
+from keras_seq.reports.comparison import CURVES, ComparisonResults
+from keras_seq.reports.comparison_report import comparison_html
 from keras_seq.training import run_folder
 
 LENGTH, WINDOWS, SEEDS = 4, 60, 2

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from experiments import date_translation as study
-from experiments.common.options import replaced
 from experiments.date_translation import EXAMPLE_TEXT, SMOKE, DatesTask, DateTranslationConfig, Translator, draw_splits
+from keras_seq.commands.options import replaced
 from keras_seq.data.synthetic import dates
 from keras_seq.models import Seq2SeqConfig
 from keras_seq.tokenizers import CharacterTokenizer

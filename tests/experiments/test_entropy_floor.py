@@ -7,9 +7,9 @@ import pytest
 from keras import ops
 
 from experiments import entropy_floor as study
-from experiments.common.runs import dataclass_from_dict
 from keras_seq.data import SequentialWindows, StatefulWindows
 from keras_seq.models import LANGUAGE_MODELS, LanguageModel, laws
+from keras_seq.runs.folders import dataclass_from_dict
 
 CONFIG = study.EntropyFloorConfig(vocabulary_size=4, order=2, seed=1, tokens=20_000, validation_tokens=4_000)
 

@@ -8,9 +8,9 @@ import sys
 import matplotlib.image
 import pytest
 
-from experiments.common.options import replaced
-from experiments.common.reports import WIDTH
-from experiments.common.runs import dataclass_from_dict
+from keras_seq.commands.options import replaced
+from keras_seq.reports.tables import WIDTH
+from keras_seq.runs.folders import dataclass_from_dict
 from tests.experiments.discovery import experiments, main_of
 
 # compare, the longest, comes last: meanwhile another process runs it for the tests of the tools

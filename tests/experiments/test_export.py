@@ -6,7 +6,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from experiments import export
+from keras_seq.commands import export
 from keras_seq.generation import generate
 from keras_seq.tokenizers import WordTokenizer
 from keras_seq.training import load_run
@@ -63,9 +63,9 @@ def test_a_folder_that_cannot_be_written(run, fails, monkeypatch, tmp_path):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
     monkeypatch.setattr(tf.saved_model, "save", full)
-    assert fails(export.main, run) == f"experiments.export: {run / 'saved_model'}: No space left on device."
+    assert fails(export.main, run) == f"keras-seq export: {run / 'saved_model'}: No space left on device."
     monkeypatch.setattr(pathlib.Path, "mkdir", read_only)
-    assert fails(export.main, run) == f"experiments.export: {run / 'saved_model'}: Read-only file system."
+    assert fails(export.main, run) == f"keras-seq export: {run / 'saved_model'}: Read-only file system."
     assert not [*run.glob("*saved_model*")]
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from keras import ops
 
-from experiments.export import main as export
 from experiments.finetune import by_method, differences, verdict
 from experiments.finetune import main as finetune
-from experiments.generate import main as generate
 from keras_seq import pretrained
+from keras_seq.commands.export import main as export
+from keras_seq.commands.generate import main as generate
 from keras_seq.models import LlamaConfig
 from keras_seq.models.lora import load_adapters
 from keras_seq.saving import load_untrusted_model

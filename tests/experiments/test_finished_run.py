@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.common.finished_run import (
+from keras_seq import pretrained
+from keras_seq.data import load_corpus
+from keras_seq.runs.finished_run import (
     NEUTRAL_TEXT,
     describe_run,
     example_text,
@@ -12,8 +14,6 @@ from experiments.common.finished_run import (
     load_run_or_folder,
     run_label,
 )
-from keras_seq import pretrained
-from keras_seq.data import load_corpus
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer
 from keras_seq.training import run_folder
 

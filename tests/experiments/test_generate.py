@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from experiments import generate
 from keras_seq import pretrained
+from keras_seq.commands import generate
 from keras_seq.generation import TextGenerator
 from keras_seq.models import LlamaConfig, LSTMConfig
 from keras_seq.saving.keras_file import save_model
@@ -163,7 +163,7 @@ def test_a_mistake_is_named_in_one_sentence(smoke, fails, copied, run, options, 
 
 
 def test_without_a_run_it_asks_for_one(fails):
-    assert "Missing from python -m experiments.generate: RUN" in fails(generate.main)
+    assert "Missing from keras-seq generate: RUN" in fails(generate.main)
 
 
 TEMPLATE = (

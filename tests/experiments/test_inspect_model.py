@@ -7,13 +7,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from experiments.common.pages import percent
-from experiments.inspect_model import __main__ as inspect_model
-from experiments.inspect_model.findings import find
-from experiments.inspect_model.report import inspect_page, plot_findings
+from keras_seq.commands import inspect as inspect_model
 from keras_seq.data import load_corpus
 from keras_seq.interpretability import trace_model
 from keras_seq.models import MODELS
+from keras_seq.reports.inspection import find
+from keras_seq.reports.inspection_report import inspect_page, plot_findings
+from keras_seq.reports.pages import percent
 from keras_seq.saving import save_model
 from keras_seq.tokenizers.base import show_whitespace
 from keras_seq.training import load_run

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from experiments import loss_by_position as study
-from experiments.common.runs import dataclass_from_dict
-from experiments.common.texts import SplitCorpus
 from keras_seq.evaluation import Evaluator
 from keras_seq.models import LSTMConfig, TransformerConfig
+from keras_seq.runs.folders import dataclass_from_dict
+from keras_seq.runs.texts import SplitCorpus
 
 N, STRIDE, MAX_LENGTH, BLOCK = 150, 8, 32, 64
 IDS = np.random.default_rng(0).integers(6, size=N)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from experiments import optimizers as study
-from experiments.common.runs import dataclass_from_dict
-from experiments.common.texts import SplitCorpus
 from experiments.optimizers import OptimizersConfig, table
+from keras_seq.runs.folders import dataclass_from_dict
+from keras_seq.runs.texts import SplitCorpus
 from keras_seq.training import OPTIMIZERS, read_metrics
 from keras_seq.training.config import LEARNING_RATES
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.common.command import Machine
-from experiments.common.options import (
+from keras_seq.commands.options import (
     CorpusName,
     check_multiple,
     check_together,

@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from experiments.common import pages
+from keras_seq.reports import pages
 from keras_seq.tokenizers.base import escape_control
 
 HOSTILE = "</span><script>alert(\"1\")</script> & 'two' &lt; </div>\n\t<b onclick=x>`${y}` {{ z }} {% raw %}"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.text import Text
 
-from experiments.common import plots
+from keras_seq.reports import plots
 
 
 def figure():

@@ -10,13 +10,13 @@ import pytest
 import tensorflow as tf
 
 from experiments import recipe_ablation as study
-from experiments.common.options import replaced
-from experiments.common.runs import dataclass_from_dict
-from experiments.common.texts import SplitCorpus
 from experiments.recipe_ablation import CHANGES, SMOKE, RecipeAblationConfig, batches, windows, without_whitespace
 from keras_seq import training
+from keras_seq.commands.options import replaced
 from keras_seq.data import load_corpus
 from keras_seq.models import LSTMConfig
+from keras_seq.runs.folders import dataclass_from_dict
+from keras_seq.runs.texts import SplitCorpus
 from keras_seq.training.run_config import diff, leaf_name
 
 CONFIG = RecipeAblationConfig()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.common.reports import (
+from keras_seq.reports.tables import (
     WIDTH,
     Report,
     Table,

@@ -16,10 +16,12 @@ import pytest
 import tyro
 
 from experiments.common import command, runs
-from experiments.common.command import Machine, exit_interrupted, split_options, start_or_resume
-from experiments.common.runs import check_same_corpus, claim
+from experiments.common.command import Machine, split_options, start_or_resume
+from experiments.common.jobs import claim
 from keras_seq import training
+from keras_seq.commands.exit_status import exit_interrupted
 from keras_seq.files import write_json
+from keras_seq.runs.folders import check_same_corpus
 from keras_seq.training import TrainingInterrupted, load_result, run_folder
 from keras_seq.training.run_folder import lock_run
 from tests.experiments import jobs_run

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from experiments import scaling as study
-from experiments.common.texts import SplitCorpus
 from keras_seq.models.counts import flops_per_token
+from keras_seq.runs.texts import SplitCorpus
 from keras_seq.training.run_config import read_config
 
 SIZES = (12_480, 38_184, 96_880, 328_704, 786_096)

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from experiments.score_text import __main__ as experiment
-from experiments.score_text.__main__ import score_page
+from keras_seq.commands import score as experiment
+from keras_seq.commands.score import score_page
 from keras_seq.evaluation import TextScore, score_text
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model

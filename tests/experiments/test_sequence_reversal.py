@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from experiments import sequence_reversal as study
-from experiments.common.options import replaced
+from keras_seq.commands.options import replaced
 from keras_seq.data.synthetic import Reversal
 from keras_seq.interpretability import attention_weights
 from keras_seq.models import LSTMConfig, TransformerConfig, assert_causal

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import shakespeare as study
-from experiments.common.options import replaced
+from keras_seq.commands.options import replaced
 from keras_seq.evaluation import Evaluator
 from keras_seq.models import LSTMConfig
 from keras_seq.training import TrainConfig

@@ -10,9 +10,9 @@ import sys
 import keras
 import pytest
 
-from experiments.common import start
-from experiments.common.finished_run import read_standard_input
-from experiments.common.start import QuietTensorFlow, filtered_stderr
+from keras_seq.commands import start
+from keras_seq.commands.start import QuietTensorFlow, filtered_stderr
+from keras_seq.runs.finished_run import read_standard_input
 
 ROOT = pathlib.Path(__file__).parents[2]
 NOTES = b"""\

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.common.reports import percent_interval
 from experiments.common.tasks import run_task
 from experiments.optimizers import OptimizersConfig
 from keras_seq import training
 from keras_seq.data import ArrayBatches
 from keras_seq.models import BiLSTMConfig
+from keras_seq.reports.tables import percent_interval
 from keras_seq.tracking import Summaries
 
 

@@ -7,9 +7,12 @@ import re
 import numpy as np
 import pytest
 
-from experiments import prepare as prepare_main
-from experiments.common import texts
-from experiments.common.texts import (
+from experiments.compare import __main__ as compare
+from keras_seq.commands import prepare as prepare_main
+from keras_seq.data import MixedWindows, RandomWindows, TokenFiles, load_corpus
+from keras_seq.data.prepare import prepare
+from keras_seq.runs import texts
+from keras_seq.runs.texts import (
     SplitCorpus,
     SplitTokens,
     compare_sizes,
@@ -20,9 +23,6 @@ from experiments.common.texts import (
     spread_over,
     validation_note,
 )
-from experiments.compare import __main__ as compare
-from keras_seq.data import MixedWindows, RandomWindows, TokenFiles, load_corpus
-from keras_seq.data.prepare import prepare
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordTokenizer, document_token
 from keras_seq.tokenizers.registry import decode_documents, encode_documents
 from keras_seq.training import TrainConfig, run_folder

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from experiments import generate
+from keras_seq.commands import generate
 from keras_seq.models import LANGUAGE_MODELS
 from tests.experiments.test_benchmark import ROOT, without_tensorflow
 

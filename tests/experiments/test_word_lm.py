@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from experiments import generate
 from experiments import word_lm as study
 from experiments.word_lm import SMOKE
+from keras_seq.commands import generate
 from keras_seq.data import load_corpus
 from keras_seq.tokenizers import WordTokenizer
 from keras_seq.training import read_metrics

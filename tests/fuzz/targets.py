@@ -15,7 +15,7 @@ import zipfile
 
 import numpy as np
 
-from experiments.common.runs import load_config
+from experiments.common.jobs import load_config
 from experiments.compare import budgets as compare_budgets
 from experiments.compare.settings import CompareConfig
 from keras_seq.data import load_corpus

@@ -1,9 +1,9 @@
 """Turn texts that may be larger than memory into a folder of token ids, to train on with `--corpus FOLDER`.
 
-    python -m experiments.prepare texts/ --to data/texts                         # *.txt, *.jsonl, *.parquet, .gz, .zst
-    python -m experiments.prepare "web/*.jsonl.gz" --tokenizer bpe --vocabulary-size 16384 --to data/web
-    python -m experiments.prepare more/ --tokenizer data/web --to data/more      # with the tokenizer of that folder
-    python -m experiments.prepare --verify data/web                              # compare all checksums
+    keras-seq prepare texts/ --to data/texts                         # *.txt, *.jsonl, *.parquet, .gz, .zst
+    keras-seq prepare "web/*.jsonl.gz" --tokenizer bpe --vocabulary-size 16384 --to data/web
+    keras-seq prepare more/ --tokenizer data/web --to data/more      # with the tokenizer of that folder
+    keras-seq prepare --verify data/web                              # compare all checksums
 
 Time: a minute for a gigabyte by characters, five by byte pairs, on 2 cores.
 
@@ -19,8 +19,8 @@ from typing import Annotated
 import tyro
 from tqdm import tqdm
 
-from experiments.common.command import exit_with_message
-from experiments.common.options import check_options, command_line
+from keras_seq.commands.exit_status import exit_with_message
+from keras_seq.commands.options import check_options, command_line
 from keras_seq.data import TokenFiles
 from keras_seq.data.prepare import prepare
 from keras_seq.data.token_shards import TOKENIZER_NAME
@@ -101,20 +101,16 @@ def prepare_folder(config: PrepareConfig) -> str:
             **{name: getattr(config, name) for name in names},
             **options,
         )
-    return f"{summary(config.to, index)}\nTrain on it: python -m experiments.compare --corpus {config.to}"
+    return f"{summary(config.to, index)}\nTrain on it: keras-seq train {config.to}"
 
 
-@exit_with_message("experiments.prepare", use_devices=False)
+@exit_with_message("keras-seq prepare", use_devices=False)
 def main(arguments: Sequence[str] | None = None):
     """Run the command line."""
-    config = command_line(PrepareConfig, "experiments.prepare", __doc__, arguments)
+    config = command_line(PrepareConfig, "keras-seq prepare", __doc__, arguments)
     if config.verify is None:
         print(prepare_folder(config))
         return
     files = TokenFiles.open(config.verify)
     files.verify()
     print(f"{config.verify}: all {len(files.shards)} files have their checksums.")
-
-
-if __name__ == "__main__":
-    main()

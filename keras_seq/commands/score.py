@@ -1,8 +1,8 @@
 """Score a text with a trained language model: nats and bits per character, and the tokens with the highest loss.
 
-    python -m experiments.score_text logs/compare/20260101-120000/lstm-seed0 --text "To be, or not to be"
-    python -m experiments.score_text RUN --file my.txt --html my.html
-    echo "To be, or not to be" | python -m experiments.score_text RUN --file -
+    keras-seq score logs/compare/20260101-120000/lstm-seed0 --text "To be, or not to be"
+    keras-seq score RUN --file my.txt --html my.html
+    echo "To be, or not to be" | keras-seq score RUN --file -
 
 Time: 10 seconds, or 30 for a hundred thousand characters.
 
@@ -16,13 +16,13 @@ import pathlib
 
 import numpy as np
 
-from experiments.common.command import exit_with_message
-from experiments.common.finished_run import Unknown, describe_run, handle_unknown, read_standard_input, run_label
-from experiments.common.options import RunFolder, check_options, command_line
-from experiments.common.pages import percent, render
+from keras_seq.commands.exit_status import exit_with_message
+from keras_seq.commands.options import RunFolder, check_options, command_line
 from keras_seq.data import load_corpus
 from keras_seq.evaluation import TextScore, score_text
 from keras_seq.files import write_text
+from keras_seq.reports.pages import describe_run, percent, render, run_label
+from keras_seq.runs.finished_run import Unknown, handle_unknown, read_standard_input
 from keras_seq.tracking.tracker import scoring_bar
 from keras_seq.training import load_language_model
 
@@ -84,7 +84,7 @@ def score_page(score: TextScore, run: pathlib.Path, vocabulary_size: int, num_hi
     uniform_loss = math.log(vocabulary_size)
     shades = np.clip(score.token_losses / uniform_loss, 0, 1).tolist()
     return render(
-        "score_text",
+        "score",
         title=f"How well {describe_run(run)} predicts a text",
         run=run_label(run),
         score=score,
@@ -94,10 +94,10 @@ def score_page(score: TextScore, run: pathlib.Path, vocabulary_size: int, num_hi
     )
 
 
-@exit_with_message("experiments.score_text")
+@exit_with_message("keras-seq score")
 def main(arguments: list[str] | None = None):
     """Run the command line."""
-    config = command_line(ScoreTextConfig, "experiments.score_text", __doc__, arguments)
+    config = command_line(ScoreTextConfig, "keras-seq score", __doc__, arguments)
     model, tokenizer = load_language_model(config.run)
     text = handle_unknown(read_text(config), tokenizer, config.unknown)
     with scoring_bar("scoring"):
@@ -111,7 +111,3 @@ def main(arguments: list[str] | None = None):
     if config.html is not None:
         write_text(config.html, score_page(score, config.run, tokenizer.vocabulary_size, config.num_highest_losses))
         print(f"\nPage:  {config.html}")
-
-
-if __name__ == "__main__":
-    main()

@@ -13,7 +13,8 @@ import re
 import sys
 import tempfile
 
-DEFAULT_BACKEND = "tensorflow"
+from keras_seq.backends import BACKENDS, installed_backends
+
 KNOWN_MESSAGES = re.compile(
     rb"^\s*$|^I\d{4} |^WARNING: All log messages before absl|oneDNN custom operations|cpu_feature_guard|cuInit"
     rb"|To enable the following|Could not find cuda drivers|Unable to register cu|TF-TRT Warning|computation_placer"
@@ -21,20 +22,27 @@ KNOWN_MESSAGES = re.compile(
 
 
 def start():
-    """Prepare the process: called by the package `experiments`, before anything else of it is imported."""
+    """Prepare a program, before anything else of it is imported: streams, backend, the messages of TensorFlow.
+
+    Without KERAS_BACKEND the backend is TensorFlow if it is installed, else JAX, else torch.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # characters that the terminal's encoding lacks must not raise
             stream.reconfigure(errors="backslashreplace")
-    check_backend(os.environ.setdefault("KERAS_BACKEND", DEFAULT_BACKEND))
+    if "KERAS_BACKEND" not in os.environ:
+        os.environ["KERAS_BACKEND"] = next(iter(installed_backends()), BACKENDS[0])
+    check_backend(os.environ["KERAS_BACKEND"])
     sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), QuietTensorFlow)
 
 
 def check_backend(name: str):
     """Exit with status 2 and one sentence unless the backend can train and is installed; "" is Keras's own choice."""
-    if name not in ("", "tensorflow", "jax", "torch"):
+    if name not in ("", *BACKENDS):
         sys.exit(_say(f"KERAS_BACKEND={name}: expected tensorflow, jax or torch."))
     if name and importlib.util.find_spec(name) is None:
-        expected = "install it there, or set KERAS_BACKEND to one that is: tensorflow, jax or torch"
+        expected = (
+            f'pip install "keras_seq[{name}]" there, or set KERAS_BACKEND to one that is: tensorflow, jax or torch'
+        )
         sys.exit(_say(f"KERAS_BACKEND={name}: {name} is not installed in {sys.executable}; {expected}."))
 
 

@@ -1,7 +1,7 @@
 """The corpus of an experiment, loaded, checked, split and encoded once: a text, or folders of token ids.
 
     --corpus NAME_OR_PATH             text -> training, held-out (to choose options) and validation text -> ids
-    --corpus FOLDER [FOLDER ...]      of `python -m experiments.prepare`: training reads its windows from the files
+    --corpus FOLDER [FOLDER ...]      of `keras-seq prepare`: training reads its windows from the files
     --corpus 0.7:FOLDER 0.3:FOLDER    with weights: a row of a batch is of a source with the share of its weight
 
 The validation part of token ids begins with the first document after nine tenths of them. Of a large one, stretches
@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from experiments.common.runs import check_same_corpus, run_config, run_once
 from keras_seq import training
 from keras_seq.data import (
     Corpus,
@@ -33,17 +32,15 @@ from keras_seq.data import (
 )
 from keras_seq.data.token_files import concatenated
 from keras_seq.data.token_shards import TOKENIZER_NAME, is_prepared, read_index
-from keras_seq.evaluation import Evaluator
 from keras_seq.evaluation.streaming import MAX_STRETCHES, spread_edges
+from keras_seq.runs.folders import check_same_corpus
 from keras_seq.tokenizers import CharacterTokenizer, load_tokenizer
 from keras_seq.tokenizers.registry import decode_documents, encode_documents
-from keras_seq.tracking import Summaries
 
 DEFAULT_CORPUS, SMOKE_CORPUS = "docstrings", "pydoc"
 MIN_OVERLAP_TO_REPORT = 0.05  # fraction of the validation text
-MAX_PARAMETER_RATIO = 1.05  # models whose parameter counts differ more are pointed out
 MAX_TOKENS_AS_TEXT = 1 << 20  # of each part that is decoded
-MAX_VERIFIED_BYTES = 1 << 30  # a second; --verify of experiments.prepare reads larger folders
+MAX_VERIFIED_BYTES = 1 << 30  # a second; --verify of keras-seq prepare reads larger folders
 WEIGHTED = re.compile(r"(\d+\.?\d*|\.\d+):(.+)", re.ASCII | re.DOTALL)
 
 
@@ -239,7 +236,7 @@ def split_corpus(
     if not all(map(is_prepared, names)):
         raise ValueError(
             f"--corpus {' '.join(names)}: {next(name for name in names if not is_prepared(name))} is no folder of "
-            "token ids; expected folders of one kind, each of python -m experiments.prepare."
+            "token ids; expected folders of one kind, each of keras-seq prepare."
         )
     return SplitTokens(names, folder, min_length, held_out, weights)
 
@@ -272,70 +269,10 @@ def packed_documents(ids: Any, **sizes: int) -> PackedDocuments:
     """Return the `PackedDocuments` of token files; raise a ValueError for a text, which has no documents."""
     if not isinstance(ids, TokenFiles):
         raise ValueError(
-            "--recurrent-windows or --transformer-windows packed: expected a --corpus of folders that python -m "
-            "experiments.prepare wrote, which say where documents begin."
+            "--recurrent-windows or --transformer-windows packed: expected a --corpus of folders that keras-seq "
+            "prepare wrote, which say where documents begin."
         )
     return PackedDocuments(ids, **sizes)
-
-
-def random_windows_run(
-    run: pathlib.Path,
-    settings: Any,
-    name: str,
-    model_config: Any,
-    data: SplitCorpus,
-    batch_size: int,
-    sequence_length: int,
-    steps: int,
-    train: training.TrainConfig,
-    finish: Callable[[Evaluator], dict] = lambda evaluator: {},
-) -> tuple[pathlib.Path, int, Callable[[], dict]]:
-    """Return a run as `run_all` takes it: it trains a model on random windows and scores it on disjoint ones.
-
-    Where the text has a held-out part, the curve is of its loss, and the validation part is scored once. `finish` is a
-    function from the model's `Evaluator` to further entries of the result; `settings` have a `seed`.
-    """
-
-    def train_one():
-        model = model_config.build_model(data.tokenizer.vocabulary_size, dtype=train.dtype_policy)
-        windows = random_windows(data.train, batch_size, sequence_length, settings.seed)
-        evaluator = Evaluator(model)
-        extra = {"batch_size": batch_size, "steps": steps, "seed": settings.seed}
-        config = run_config(settings, name, model_config, train, model, data.corpus, **extra)
-
-        scored = data.validation if data.held_out is None else data.held_out
-
-        def validate(sample):
-            return Summaries({"val_loss": evaluator.chunked_loss(scored, sequence_length, sample).mean})
-
-        def finish_result(summaries):
-            result = {"model": name, "batch_size": batch_size, "learning_rate": config["train"]["learning_rate"]}
-            result["val_sequence_length"] = sequence_length
-            if data.held_out is not None:
-                result["held_out_loss"] = summaries.scalars["val_loss"]
-                result["val_loss"] = evaluator.chunked_loss(data.validation, sequence_length).mean
-            return {**result, **finish(evaluator)}
-
-        return training.train_model(
-            run,
-            model,
-            windows.dataset,
-            windows.tokens_per_step,
-            steps,
-            train,
-            config=config,
-            tokenizer=data.tokenizer,
-            characters_per_token=data.characters_per_token,
-            finish=finish_result,
-            **training.sampled_validation(validate, scored, sequence_length, train),
-        )
-
-    return run, settings.seed, train_one
-
-
-def train_on_random_windows(run: pathlib.Path, *args, **kwargs) -> dict:
-    """Train the model of a `random_windows_run`, unless it is finished; return the name of the run and its result."""
-    return {"run": run.name, **run_once(*random_windows_run(run, *args, **kwargs))}
 
 
 def smoke_corpus(name: Any) -> Any:
@@ -367,12 +304,3 @@ def validation_note(train: training.TrainConfig, validation: Sequence, min_lengt
 def spread_note(part: int, total: int) -> str:
     """Return how many characters of a text a sample has."""
     return f"{part:,} characters spread over {total:,}"
-
-
-def compare_sizes(counts: Sequence[int]) -> str:
-    """Return a sentence that compares the largest and the smallest of the numbers of parameters; "" for one model."""
-    if len(counts) == 1:
-        return ""
-    ratio = max(counts) / min(counts)
-    size = f"The largest model has {ratio - 1:.1%} more parameters than the smallest"
-    return f"{size}{'.' if ratio <= MAX_PARAMETER_RATIO else ': more than the 5 % that count as equal here.'}"

@@ -1,9 +1,9 @@
 """Export a trained model to a format that does not need keras_seq, or to a file from text to logits.
 
-    python -m experiments.export RUN --to saved_model    # text in, text out, on plain TensorFlow without keras_seq
-    python -m experiments.export RUN --to keras          # one .keras file from texts to logits, including the tokenizer
-    python -m experiments.export RUN --to onnx           # one step of an rnn, gru or lstm; pip install -e ".[onnx]"
-    python -m experiments.export RUN --to hugging_face   # a gpt2, llama, mamba or mamba2 for transformers and others
+    keras-seq export RUN --to saved_model    # text in, text out, on plain TensorFlow without keras_seq
+    keras-seq export RUN --to keras          # one .keras file from texts to logits, including the tokenizer
+    keras-seq export RUN --to onnx           # one step of an rnn, gru or lstm; pip install -e ".[onnx]"
+    keras-seq export RUN --to hugging_face   # a gpt2, llama, mamba or mamba2 for transformers and others
 
 Time: seconds.
 
@@ -19,9 +19,9 @@ import pathlib
 from collections.abc import Sequence
 from typing import Literal
 
-from experiments.common.command import exit_with_message
-from experiments.common.options import RunFolder, check_options, command_line
 from keras_seq import pretrained
+from keras_seq.commands.exit_status import exit_with_message
+from keras_seq.commands.options import RunFolder, check_options, command_line
 from keras_seq.files import atomic_write
 from keras_seq.saving.onnx_step import export_onnx
 from keras_seq.saving.saved_model import export_saved_model
@@ -57,10 +57,10 @@ class ExportConfig:
         check_options(self)
 
 
-@exit_with_message("experiments.export")
+@exit_with_message("keras-seq export")
 def main(arguments: Sequence[str] | None = None):
     """Run the command line."""
-    config = command_line(ExportConfig, "experiments.export", __doc__, arguments)
+    config = command_line(ExportConfig, "keras-seq export", __doc__, arguments)
     model, tokenizer = load_run(config.run)
     out = config.out or config.run / FILE_NAMES[config.to]
     if not out.parent.is_dir():
@@ -79,7 +79,3 @@ def main(arguments: Sequence[str] | None = None):
         with atomic_write(out) as temporary:
             with_text_input(model, tokenizer).save(temporary)
     print(f"Written: {out}\nTo use it: {USES[config.to].format(path=str(out))}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,11 +1,11 @@
 """Generate text with a trained model.
 
-    python -m experiments.generate logs/compare/20260101-120000/lstm-seed0 --prompt "ROMEO:" --top-k 40
-    python -m experiments.generate RUN --prompt "Age: " --regex "[0-9]+"       # --choices yes no, --json-schema FILE
-    python -m experiments.generate RUN --draft SMALL_RUN --prompt "ROMEO:"     # speculative sampling
-    python -m experiments.generate RUN --interactive                # continues every line that is typed
-    echo "ROMEO:" | python -m experiments.generate RUN --prompt - --num-samples 3 --out samples.txt
-    python -m experiments.generate path/to/smollm2-135m-instruct --chat --prompt "Why is the sky blue?" --top-p 0.9
+    keras-seq generate logs/compare/20260101-120000/lstm-seed0 --prompt "ROMEO:" --top-k 40
+    keras-seq generate RUN --prompt "Age: " --regex "[0-9]+"       # --choices yes no, --json-schema FILE
+    keras-seq generate RUN --draft SMALL_RUN --prompt "ROMEO:"     # speculative sampling
+    keras-seq generate RUN --interactive                # continues every line that is typed
+    echo "ROMEO:" | keras-seq generate RUN --prompt - --num-samples 3 --out samples.txt
+    keras-seq generate path/to/smollm2-135m-instruct --chat --prompt "Why is the sky blue?" --top-p 0.9
 
 Time: seconds.
 
@@ -23,12 +23,12 @@ from typing import Annotated, Literal
 
 import tyro
 
-from experiments.common.command import exit_with_message
-from experiments.common.finished_run import Unknown, handle_unknown, load_run_or_folder, read_standard_input
-from experiments.common.options import RunFolder, check_options, command_line
+from keras_seq.commands.exit_status import exit_with_message
+from keras_seq.commands.options import RunFolder, check_options, command_line
 from keras_seq.data import load_corpus
 from keras_seq.files import write_text
 from keras_seq.generation import Constraint, SamplingConfig, SpeculativeLoop, TextGenerator, choices, json_schema, regex
+from keras_seq.runs.finished_run import Unknown, handle_unknown, load_run_or_folder, read_standard_input
 from keras_seq.tokenizers.base import Tokenizer
 
 
@@ -179,10 +179,10 @@ def print_texts(
     return texts
 
 
-@exit_with_message("experiments.generate")
+@exit_with_message("keras-seq generate")
 def main(arguments: Sequence[str] | None = None):
     """Run the command line."""
-    config = command_line(GenerateConfig, "experiments.generate", __doc__, arguments)
+    config = command_line(GenerateConfig, "keras-seq generate", __doc__, arguments)
     loaded = load_run_or_folder(config.run)
     tokenizer, stops = loaded.tokenizer, loaded.stop_token_ids
     if config.chat:
@@ -203,7 +203,3 @@ def main(arguments: Sequence[str] | None = None):
         texts = print_texts(generator, prompt, config, config.seed, stops, draft)
     if config.out is not None:
         write_text(config.out, "\n\n".join(texts) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import statistics
 import sys
 import textwrap
@@ -20,6 +21,7 @@ from keras_seq.files import write_json, write_text
 
 TENSORBOARD_ADDRESS = "http://localhost:6006/?smoothing=0"
 WIDTH = 80  # of a terminal, in characters
+MAX_PARAMETER_RATIO = 1.05  # models whose parameter counts differ more are pointed out
 NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?\s?[%kMGx*]?( (±|to) [-+\d.%]+)?|-?|yes|no|diverged")
 
 
@@ -111,11 +113,7 @@ class Report:
         lines = ["To view the curves in TensorBoard:", f"    {tensorboard_command(folder)}"]
         lines += [f"    then open {TENSORBOARD_ADDRESS}    (smoothing off: it hides where few points cross)"]
         if self.runs:
-            score = python_command(
-                "-m", "experiments.score_text", self.runs[0], "--text", "Some text.", "--html", "score.html"
-            )
-            lines += ["To see how a model reads a text:", f"    {score}"]
-            lines += [f"    {python_command('-m', 'experiments.inspect_model', self.runs[0])}"]
+            lines += next_commands(self.runs[0])
         return "\n".join(lines)
 
 
@@ -142,9 +140,25 @@ def shell_command(program: str, *words: str | pathlib.PurePath) -> str:
     return shlex.join([program, *words])
 
 
-def python_command(*words: str | pathlib.PurePath) -> str:
-    """Return the command line `python ...` with the running Python interpreter."""
-    return shell_command(sys.executable, *words)
+def command(program: str, *words: str | pathlib.PurePath) -> str:
+    """Return a command line of a program as it is shown, "keras-seq generate" or "experiments.compare"."""
+    if not program.startswith("keras-seq"):
+        return shell_command(sys.executable, "-m", program, *words)
+    installed = pathlib.Path(sys.executable).with_name("keras-seq")
+    own = [str(installed)] if installed.exists() else [sys.executable, "-m", "keras_seq"]
+    own = ["keras-seq"] if shutil.which("keras-seq") == str(installed) else own  # an active environment
+    return shell_command(*own, *program.split()[1:], *words)
+
+
+def next_commands(run: pathlib.Path) -> list[str]:
+    """Return what to do with the run of a language model, line by line."""
+    score = command("keras-seq score", run, "--text", "Some text.", "--html", "score.html")
+    return [
+        "To let it write, to see how it reads a text, and what it computes:",
+        f"    {command('keras-seq generate', run)}",
+        f"    {score}",
+        f"    {command('keras-seq inspect', run)}",
+    ]
 
 
 def plus_minus(values: Sequence[float], digits: int) -> str:
@@ -183,3 +197,12 @@ def thousands(value: float, position: int | None = None) -> str:
 def indented(text: str) -> str:
     """Return the text as an indented Markdown code block."""
     return "\n".join("    " + line for line in text.splitlines())
+
+
+def compare_sizes(counts: Sequence[int]) -> str:
+    """Return a sentence that compares the largest and the smallest of the numbers of parameters; "" for one model."""
+    if len(counts) == 1:
+        return ""
+    ratio = max(counts) / min(counts)
+    size = f"The largest model has {ratio - 1:.1%} more parameters than the smallest"
+    return f"{size}{'.' if ratio <= MAX_PARAMETER_RATIO else ': more than the 5 % that count as equal here.'}"

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.common.finished_run import describe_run, run_label
-from experiments.common.pages import percent, render
-from experiments.inspect_model.findings import Findings
 from keras_seq.interpretability.trace_plots import DIVERGING_COLORMAP, SEQUENTIAL_COLORMAP
 from keras_seq.interpretability.traces import SIGNAL_NAMES, ModelTrace, most_variable_units
+from keras_seq.reports.inspection import Findings
+from keras_seq.reports.pages import describe_run, percent, render, run_label
 from keras_seq.tokenizers.base import show_whitespace
 from keras_seq.tracking.summaries import LABEL_STYLE, label
 
@@ -25,7 +24,7 @@ def inspect_page(trace: ModelTrace, run: pathlib.Path, findings: Findings | None
     tables = _tables(trace, findings) if findings else {}
     sentences = findings.sentences() if findings else ()
     data = _data(trace) | {"lens": findings.lens if findings else {}}
-    return render("inspect_model", data, title=title, run=run_label(run), tables=tables, sentences=sentences)
+    return render("inspect", data, title=title, run=run_label(run), tables=tables, sentences=sentences)
 
 
 def _tables(trace, findings):

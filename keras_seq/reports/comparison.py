@@ -1,4 +1,4 @@
-"""Findings of a comparison, read from the files of its runs: scores, loss curves, differences, and a verdict in words.
+"""Compare runs of the same validation text: scores, loss curves, differences, and a verdict in words.
 
 `keras_seq.evaluation.paired_difference` gives the 95 % interval of a difference from val_token_losses.npy of all runs.
 """
@@ -10,11 +10,9 @@ import statistics
 
 import numpy as np
 
-from experiments.compare.budgets import Budget, SweepRun
-from experiments.compare.settings import CompareConfig
 from keras_seq.baselines import Baseline
-from keras_seq.data import Corpus
 from keras_seq.evaluation.score import Difference, paired_difference
+from keras_seq.reports.tables import Table
 from keras_seq.tracking import scored_key
 from keras_seq.training import read_metrics
 
@@ -29,17 +27,29 @@ NUM_BEST = 3  # baselines beside the final losses
 
 @dataclasses.dataclass(frozen=True, eq=False)  # hashed by identity, for the caches
 class ComparisonResults:
-    """Everything that the reports of a comparison are made from; `rows` has a dict for each model and seed."""
+    """Hold what the reports of a comparison are made from.
+
+    Args:
+        folder: Folder of the report.
+        corpus: Name of the text.
+        introduction: What was trained on what, in sentences.
+        rows: For each run its result, with `run`, its folder, `model`, `seed`, `flops_per_token` and `train_flops`.
+        baselines: Models that need no training; none if the text is not at hand.
+        note: A further sentence on the losses.
+        scored: The sample of the validation text that the curves are of, in words; None for all of it.
+        tables: Further tables, each with a sentence below, by their titles.
+        options: What decides the results, for the end of the page.
+    """
 
     folder: pathlib.Path
-    config: CompareConfig
-    corpus: Corpus
+    corpus: str
+    introduction: str
     rows: list[dict]
-    budgets: dict[str, Budget]
-    baselines: tuple[Baseline, ...]
-    sweep_runs: list[SweepRun] = dataclasses.field(default_factory=list)
+    baselines: tuple[Baseline, ...] = ()
     note: str | None = None
-    scored: str | None = None  # the sample of the validation text that the curves are of
+    scored: str | None = None
+    tables: dict[str, tuple[Table, str]] = dataclasses.field(default_factory=dict)
+    options: dict = dataclasses.field(default_factory=dict)
 
     @property
     def models(self) -> list[str]:
@@ -48,8 +58,8 @@ class ComparisonResults:
 
     @property
     def num_seeds(self) -> int:
-        """Number of seeds that each model was trained with."""
-        return len({row["seed"] for row in self.rows})
+        """Number of seeds that each model was trained with, at least."""
+        return min(len(self.for_model(model)) for model in self.models)
 
     def for_model(self, model: str) -> list[dict]:
         """Return the rows of one model."""
@@ -58,10 +68,6 @@ class ComparisonResults:
     def mean(self, model: str, key: str) -> float:
         """Compute the mean of a result over the seeds of a model."""
         return statistics.mean(row[key] for row in self.for_model(model))
-
-    def run(self, row: dict) -> pathlib.Path:
-        """Return the run folder of a row."""
-        return self.folder / f"{row['model']}-seed{row['seed']}"
 
     @functools.cached_property
     def differences(self) -> dict[str, Difference]:
@@ -75,7 +81,7 @@ class ComparisonResults:
         return paired_difference(*map(np.stack, losses))
 
     def _loss_by_window(self, row):
-        token_losses = np.load(self.run(row) / "val_token_losses.npy")  # [windows, T]
+        token_losses = np.load(row["run"] / "val_token_losses.npy")  # [windows, T]
         return token_losses.mean(axis=1, dtype="float64") / row["characters_per_token"]
 
     @functools.cached_property
@@ -84,25 +90,27 @@ class ComparisonResults:
         order = sorted(self.models, key=lambda model: self.mean(model, "val_loss_per_character"))
         first, *others = (self.mean(model, "val_loss_per_character") for model in order)
         if len(order) == 1:
-            return f"{order[0]} has a val_loss of {first:.3f} nats per character. {self._against_baselines('It')}"
+            return f"{order[0]} has a val_loss of {first:.3f} nats per character.{self._against_baselines('It')}"
         gap = self.difference(*order[:2])
         certainty = "more than chance" if gap.significant else "within chance"
         scope = "on this text; with one seed each, other seeds may differ by more"
         return (
             f"{order[0]} has the lowest val_loss, {first:.3f} nats per character. {order[1]} has {others[0]:.3f}, "
             f"{gap.mean:.4f} more (95 % interval {gap.low:+.4f} to {gap.high:+.4f}): {certainty} "
-            f"{scope if self.num_seeds == 1 else 'for text and seeds like these'}. "
+            f"{scope if self.num_seeds == 1 else 'for text and seeds like these'}."
             f"{self._against_baselines('The best model')}"
         )
 
     def _against_baselines(self, subject):
         """Compare with what also has all the text before a character to predict it from."""
+        if not self.baselines:
+            return ""
         key = "val_loss_per_character_streaming"
         model, loss = min(((model, self.mean(model, key)) for model in self.models), key=lambda item: item[1])
         best = self.best_baselines[0]
         relation = "is below" if loss < best.loss_per_character else "does not reach"
         return (
-            f"{subject} {relation} the best baseline: reading the text from start to end, {model} has "
+            f" {subject} {relation} the best baseline: reading the text from start to end, {model} has "
             f"{loss:.3f} (val_loss_streaming), {best.name} {best.loss_per_character:.3f}."
         )
 
@@ -139,7 +147,7 @@ class ComparisonResults:
 
     def _points(self, row, split, key):
         """Return `[points, 3]`: tokens, seconds of training, loss per character."""
-        lines = read_metrics(self.run(row) / "metrics.jsonl")
+        lines = read_metrics(row["run"] / "metrics.jsonl")
         clock = [(line["tokens"], line["seconds"]) for line in lines if line["split"] == "train"]
         points = [
             (line["tokens"], line[scored_key(key, line)] / row["characters_per_token"])

@@ -33,7 +33,7 @@ CorpusName = Annotated[
         metavar="NAME_OR_PATH ...",
         help="Training text: docstrings or pydoc (included in Python), shakespeare (downloaded once, or read from the "
         "folder KERAS_SEQ_DATA), or UTF-8 files, folders of *.txt files, and patterns, which are joined; or folders of "
-        "experiments.prepare, also with weights, as in 0.7:FOLDER 0.3:FOLDER.",
+        "keras-seq prepare, also with weights, as in 0.7:FOLDER 0.3:FOLDER.",
     ),
 ]
 RunFolder = Annotated[
@@ -101,7 +101,7 @@ def command_line(
     options = {} if defaults is None else {"default": defaults}
     return tyro.cli(
         config_class,
-        prog=f"python -m {script}",
+        prog=script if script.startswith("keras-seq") else f"python -m {script}",
         description=description,
         args=arguments,
         registry=RULES,

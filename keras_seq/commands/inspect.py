@@ -1,8 +1,8 @@
 """Inspect what a trained language model computes for a text: predictions, attention, gates, and what layers know.
 
-    python -m experiments.inspect_model logs/compare/20260101-120000/transformer-seed0 --text "To be, or not to be"
-    python -m experiments.inspect_model RUN --text "The cat sat" --source-text "The dog sat"   # patches, layer by layer
-    python -m experiments.inspect_model RUN --out FOLDER
+    keras-seq inspect logs/compare/20260101-120000/transformer-seed0 --text "To be, or not to be"
+    keras-seq inspect RUN --text "The cat sat" --source-text "The dog sat"   # patches, layer by layer
+    keras-seq inspect RUN --out FOLDER
 
 Time: 20 to 60 seconds.
 
@@ -16,16 +16,16 @@ import pathlib
 
 from tqdm import tqdm
 
-from experiments.common import plots
-from experiments.common.command import exit_with_message
-from experiments.common.finished_run import Unknown, example_text, handle_unknown
-from experiments.common.options import RunFolder, check_options, command_line
-from experiments.common.pages import percent
-from experiments.inspect_model.findings import Findings, find
-from experiments.inspect_model.report import inspect_page, plot_findings
+from keras_seq.commands.exit_status import exit_with_message
+from keras_seq.commands.options import RunFolder, check_options, command_line
 from keras_seq.files import write_text
 from keras_seq.interpretability.trace_plots import plot_trace
 from keras_seq.interpretability.traces import ModelTrace, trace_model
+from keras_seq.reports import plots
+from keras_seq.reports.inspection import Findings, find
+from keras_seq.reports.inspection_report import inspect_page, plot_findings
+from keras_seq.reports.pages import percent
+from keras_seq.runs.finished_run import Unknown, example_text, handle_unknown
 from keras_seq.tokenizers.base import show_whitespace
 from keras_seq.training import load_language_model
 from keras_seq.training.run_folder import within
@@ -74,10 +74,10 @@ def write_outputs(folder: pathlib.Path, trace: ModelTrace, findings: Findings, r
     write_text(folder / "inspect.html", inspect_page(trace, run, findings))
 
 
-@exit_with_message("experiments.inspect_model")
+@exit_with_message("keras-seq inspect")
 def main(arguments: list[str] | None = None):
     """Run the command line."""
-    config = command_line(InspectModelConfig, "experiments.inspect_model", __doc__, arguments)
+    config = command_line(InspectModelConfig, "keras-seq inspect", __doc__, arguments)
     model, tokenizer = load_language_model(config.run)
     text, unknown = (example_text(config.run), "drop") if config.text is None else (config.text, config.unknown)
     ids, message = truncate(model, tokenizer.encode(handle_unknown(text, tokenizer, unknown)))
@@ -102,7 +102,3 @@ def main(arguments: list[str] | None = None):
     print(f"Predictions after the last token:  {line}")
     print(*findings.sentences(), sep="\n")
     print(f"Page:   {folder / 'inspect.html'}\nPlots:  {folder}/*.png")
-
-
-if __name__ == "__main__":
-    main()

@@ -10,9 +10,10 @@ from typing import Literal
 
 from keras_seq import pretrained
 from keras_seq.data import CorpusError, load_corpus
+from keras_seq.reports.pages import name_in_config
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.base import Tokenizer
-from keras_seq.training import load_run, run_folder
+from keras_seq.training import load_run
 
 Unknown = Literal["error", "drop"]  # --unknown: name the characters that a model does not know, or leave them out
 MAX_CHARACTERS_TO_NAME = 5
@@ -42,21 +43,10 @@ def load_run_or_folder(path: pathlib.Path) -> pretrained.Pretrained:
     return loaded
 
 
-def run_label(run: pathlib.Path) -> str:
-    """Return the last two parts of a run's path: TIME/RUN."""
-    return "/".join(run.resolve().parts[-2:])
-
-
-def describe_run(run: pathlib.Path) -> str:
-    """Return "the lstm trained on docstrings", as far as config.json names the model and the corpus."""
-    model, corpus = _name(run, "model"), _name(run, "corpus")
-    return f"the {model or 'model'}{f' trained on {pathlib.PurePath(corpus).name}' if corpus else ''}"
-
-
 def example_text(run: pathlib.Path) -> str:
     """Return the beginning of a paragraph of the run's validation text; a sentence unless its corpus is built in."""
     try:
-        corpus = _name(run, "corpus")
+        corpus = name_in_config(run, "corpus")
         text = load_corpus(corpus).split()[1] if corpus in BUILT_IN_CORPORA else NEUTRAL_TEXT
     except CorpusError:
         text = NEUTRAL_TEXT
@@ -90,9 +80,3 @@ def read_standard_input() -> str:
     except UnicodeError as error:
         raise ValueError(f"Standard input is not UTF-8 from offset {error.start} on: convert it to UTF-8.") from None
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
-
-
-def _name(run, key):
-    path = run / "config.json"
-    value = run_folder.read_checksummed(path).get(key) if path.is_file() else None
-    return str(value.get("name", "")) if isinstance(value, dict) else ""

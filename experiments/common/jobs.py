@@ -15,7 +15,6 @@ import functools
 import itertools
 import os
 import pathlib
-import re
 import signal
 import subprocess
 import sys
@@ -27,9 +26,9 @@ import filelock
 import keras
 
 from keras_seq import training
-from keras_seq.data import Corpus
 from keras_seq.files import leftovers, remove_leftovers, remove_partial_files
 from keras_seq.ops.dispatch import clear_session
+from keras_seq.runs.folders import dataclass_from_dict, is_run, list_runs
 from keras_seq.training import checkpoints, run_folder
 from keras_seq.training.run_config import GROW_ONLY, MUTABLE, diff, flatten, format_diff, leaf_name, read_config
 from keras_seq.training.run_folder import lock_run
@@ -37,32 +36,6 @@ from keras_seq.training.run_folder import lock_run
 SETTINGS = "settings.json"  # the config, where runs are shared by several processes: before the first of them begins
 WORKER = "KERAS_SEQ_JOB"  # in the environment of a worker: its number
 POLL_SECONDS = 0.5
-MAX_LABEL = 24  # characters
-
-run_folders = []  # paths LOG_DIR/EXPERIMENT/UTC-TIME started or resumed by this process, for the command to resume
-
-
-# One run
-
-
-def run_config(
-    settings: Any,
-    name: str,
-    model_config: Any,
-    train: training.TrainConfig,
-    model: keras.Model | None = None,
-    corpus: Corpus | None = None,
-    **extra: Any,
-) -> dict:
-    """Return the content of a run's config.json; `extra` is what else identifies the run, such as its seed."""
-    resolved = {} if model is None else train.resolved(model)
-    return {
-        "experiment": dataclasses.asdict(settings),
-        "model": {"name": name, **dataclasses.asdict(model_config)},
-        "train": dataclasses.asdict(train) | resolved,
-        **({} if corpus is None else {"corpus": {"name": corpus.name, "sha256": corpus.sha256}}),
-        **extra,
-    }
 
 
 def run_once(run: pathlib.Path, seed: int, train_one: Callable[[], dict]) -> dict:
@@ -94,71 +67,18 @@ def _run_once(run, seed, train_one):
         raise RuntimeError(f"{run.name} failed while training.") from error
 
 
-# The folder of all runs
-
-
-@contextlib.contextmanager
-def timestamped_folder(parent: str | os.PathLike[str], label: str = "") -> Iterator[pathlib.Path]:
-    """Create the folder UTC-TIME-LABEL for the block; at its end, remove it and its new parents if they are empty."""
-    parent = pathlib.Path(parent)
-    now = "-".join(filter(None, [time.strftime("%Y%m%d-%H%M%S", time.gmtime()), label]))
-    created = [path for path in (parent, *parent.parents) if not path.exists()]
-    parent.mkdir(parents=True, exist_ok=True)
-    for name in itertools.chain([now], (f"{now}-{n}" for n in itertools.count(2))):
-        with contextlib.suppress(FileExistsError):  # perhaps created by another process just now
-            (folder := parent / name).mkdir()
-            break
-    try:
-        yield folder
-    finally:
-        for path in (folder, *created):
-            with contextlib.suppress(OSError):  # not empty
-                path.rmdir()
-
-
-def corpus_label(settings: Any) -> str:
-    """Return the name of the corpus of an experiment's settings as a part of a folder's name; "" without one."""
-    names = getattr(settings, "corpus", None) or ""
-    first, *others = [names] if isinstance(names, str) else names
-    name = re.sub(r"[^\w.-]+", "-", pathlib.PurePath(first).stem).strip("-.")[:MAX_LABEL]
-    return f"{name}-and-{len(others)}-more" if name and others else name
-
-
-@contextlib.contextmanager
-def own_folder(folder: pathlib.Path, is_shared: bool) -> Iterator[None]:
-    """Name the folder in the command to resume, and lock it unless several jobs share it."""
-    run_folders.append(folder)
-    if is_shared:
-        yield
-        return
-    with lock_run(folder):
-        try:
-            yield
-        finally:
-            (folder / ".lock").unlink(missing_ok=True)  # a process that has it open notices that it was removed
-
-
 def folder_to_resume(arguments: Sequence[str]) -> pathlib.Path | None:
     """Return the folder of the runs that `--resume` names on a command line, or None."""
     for word, next_word in itertools.zip_longest(arguments, arguments[1:]):
         name, _, value = word.partition("=")
         if name == "--resume" and (value or next_word):
             folder = pathlib.Path(value or next_word)
-            folder = folder.parent if _is_run(folder) else folder
+            folder = folder.parent if is_run(folder) else folder
             if not list_runs(folder) and not (folder / SETTINGS).exists():
                 expected = "LOG_DIR/EXPERIMENT/TIME, or start a new run"
                 raise ValueError(f"--resume {folder}: it has no run with a config.json; expected {expected}.")
             return folder
     return None
-
-
-def list_runs(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Return the run folders in `folder` that have a config.json or a checkpoint, sorted by name."""
-    return sorted(run for run in folder.glob("*/") if _is_run(run))
-
-
-def _is_run(folder):
-    return (folder / "config.json").exists() or checkpoints.has_checkpoints(folder / "checkpoints")
 
 
 def remove_all_leftovers(folder: pathlib.Path):
@@ -190,20 +110,6 @@ def load_config(folder: pathlib.Path, config_class: type) -> Any:
     raise first_error
 
 
-def dataclass_from_dict(dataclass_type: type, values: dict) -> Any:
-    """Build a dataclass from what `dataclasses.asdict` and JSON made of it: dicts of dataclasses, lists of tuples."""
-    types = {field.name: field.type for field in dataclasses.fields(dataclass_type)}
-    if unknown := sorted(values.keys() - types.keys()):
-        other = "it is that of another experiment or version"
-        raise ValueError(f"The config to resume has options that are unknown here, such as {unknown[0]}: {other}.")
-    arguments = {}
-    for name, value in values.items():
-        if dataclasses.is_dataclass(types[name]):
-            value = dataclass_from_dict(types[name], value)
-        arguments[name] = tuple(value) if isinstance(value, list) else value
-    return dataclass_type(**arguments)
-
-
 def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
     """Check the options changed on resume, write them to the config.json of every run, and return the config."""
     config = dataclasses.replace(config, resume=saved.resume, log_dir=saved.log_dir)
@@ -233,20 +139,6 @@ def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
             write_settings(folder, config)
     print(f"Resuming with changed options: {format_diff(changes)}.")
     return config
-
-
-def check_same_corpus(folder: pathlib.Path, corpus: Corpus):
-    """Raise a ValueError unless the runs in a folder, of which there may be none, were trained on this corpus."""
-    for run in list_runs(folder):
-        try:
-            sha256 = read_config(run)["corpus"]["sha256"]
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{run / 'config.json'} does not name the corpus of its run: start a new run.") from error
-        if sha256 != corpus.sha256:
-            raise ValueError(
-                f"{folder} was trained on a corpus of sha256 {sha256}, but {corpus.name} now has {corpus.sha256}: "
-                "resume with the same text, or start a new run."
-            )
 
 
 # Several jobs

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from experiments.common.reports import thousands
 from keras_seq.files import atomic_write
+from keras_seq.reports.tables import thousands
 from keras_seq.tracking.summaries import is_of_sample, scored_key, to_pixels
 from keras_seq.training import read_metrics
 

@@ -12,44 +12,42 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from experiments.common import plots
-from experiments.common.pages import render
-from experiments.common.reports import Report, Table, perplexity, plus_minus, tera, without_texts
-from experiments.common.texts import compare_sizes
-from experiments.compare.budgets import budget_table, sweep_table, sweep_warnings
-from experiments.compare.findings import CURVES, ComparisonResults
 from keras_seq.files import write_text
+from keras_seq.reports import plots
+from keras_seq.reports.comparison import CURVES, ComparisonResults
+from keras_seq.reports.pages import render
+from keras_seq.reports.tables import Report, Table, compare_sizes, perplexity, plus_minus, tera
 from keras_seq.training.run_config import read_config
 
+NOT_IN_JSON = ("sample", "run", "config", "flops_per_token")
 TERMINAL = ("model", "train loss", "val_loss", "val_loss_streaming")
 DIFFERENCE_NOTE = (
     "Difference in val_loss, in nats per character; negative is better than the first model. 95 % intervals: a "
     "bootstrap over blocks of adjacent windows, paired between the models, and over the seeds of each model"
 )
-SWEEP_TITLE = "Learning rates, by the loss of text held out from the training split, in nats per character:"
 IMAGE = "![Training and validation loss over training tokens](loss_curves.png)"
 
 
-def compare_report(results: ComparisonResults) -> Report:
-    """Write the page and the plot of a comparison, and return its report."""
+def compare_report(results: ComparisonResults, more: dict | None = None) -> Report:
+    """Write the page and the plot of a comparison, and return its report, with `more` data in its JSON file."""
     plot(results)
     write_text(results.folder / "compare.html", comparison_html(results))
     first_seed = [results.for_model(model)[0] for model in results.models]
     return Report(
-        title=f"{results.corpus.name}: {', '.join(results.models)}",
+        title=f"{results.corpus}: {', '.join(results.models)}",
         verdict=results.verdict,
         table=results_table(results),
         columns=TERMINAL,
         data={
-            "rows": without_texts(results.rows),
+            "rows": [{key: value for key, value in row.items() if key not in NOT_IN_JSON} for row in results.rows],
             "differences": {model: dataclasses.asdict(d) for model, d in results.differences.items()},
             "baselines": {b.name: b.loss_per_character for b in results.baselines},
-            "sweep_runs": [dataclasses.asdict(run) for run in results.sweep_runs],
+            **(more or {}),
         },
         notes=column_notes(results.rows),
         details=details(results),
         samples={f"Sample of {row['model']}": row["sample"] for row in first_seed},
-        runs=[results.run(row) for row in first_seed],
+        runs=[row["run"] for row in first_seed],
     )
 
 
@@ -59,11 +57,9 @@ def details(results: ComparisonResults) -> list[str | Table]:
     if len(results.models) > 1:
         scope = "; with one seed, over the text only." if results.num_seeds == 1 else "."
         parts += [differences_table(results), DIFFERENCE_NOTE + scope]
-    parts += [baselines_table(results), *([results.note] if results.note else [])]
-    parts += [f"Matched by {results.config.match}:", budget_table(results.config, results.budgets)]
-    if results.sweep_runs:
-        warnings = [f"Warning: {message}" for message in sweep_warnings(results.sweep_runs)]
-        parts += [SWEEP_TITLE, sweep_table(results.sweep_runs), *warnings]
+    parts += [*([baselines_table(results)] if results.baselines else []), *([results.note] if results.note else [])]
+    for title, (table, text) in results.tables.items():
+        parts += [f"{title}:", table, *([text] if text else [])]
     return parts
 
 
@@ -72,7 +68,7 @@ COLUMNS = {
     "seed": lambda row: str(row["seed"]),
     "parameters": lambda row: f"{row['parameters']:,}",
     "train tokens": lambda row: f"{row['train_tokens']:,}",
-    "train TFLOP": lambda row: tera(row["train_flops"]),
+    "train TFLOP": lambda row: "-" if row["train_flops"] is None else tera(row["train_flops"]),
     "train seconds": lambda row: f"{row['train_seconds']:.0f}",
     "tokens/s": lambda row: f"{row['tokens_per_second']:,.0f}",
     "train loss": lambda row: f"{row['train_loss_per_character']:.3f}",
@@ -153,21 +149,18 @@ def comparison_html(results: ComparisonResults) -> str:
     return render(
         "compare",
         _data(results),
-        title=f"{names} on {results.corpus.name}",
+        title=f"{names} on {results.corpus}",
         verdict=results.verdict,
         results=results,
         finals=_finals(results),
         date=re.sub(r"^(\d{4})(\d\d)(\d\d)-.*", r"\1-\2-\3", results.folder.name),
         main=results_table(results),
         differences=differences_table(results) if len(models) > 1 else None,
-        baselines=baselines_table(results),
-        sweep=sweep_table(results.sweep_runs) if results.sweep_runs else None,
-        warnings=sweep_warnings(results.sweep_runs),
+        baselines=baselines_table(results) if results.baselines else None,
         all_results=all_results_table(results),
         notes=column_notes(results.rows),
-        budgets=budget_table(results.config, results.budgets),
-        versions=read_config(results.run(results.rows[0]))["versions"],
-        options=json.dumps(dataclasses.asdict(results.config), indent=1, ensure_ascii=False),
+        versions=read_config(results.rows[0]["run"])["versions"],
+        options=json.dumps(results.options, indent=1, ensure_ascii=False),
     )
 
 
@@ -176,7 +169,7 @@ def _data(results):
     models = [
         {
             "name": model,
-            "flopsPerToken": results.budgets[model].flops_per_token,
+            "flopsPerToken": results.for_model(model)[0]["flops_per_token"],
             "curves": {name: _rounded(results.curve(model, name)) for name in CURVES},
             "positions": [round(loss, 4) for loss in results.by_position(model)],
         }
@@ -220,7 +213,7 @@ def plot(results: ComparisonResults):
     height = max(5.0, 1.8 + 0.4 * len(colors))
     figure, (curves, ends) = plots.subplots(1, 2, figsize=(11, height), width_ratios=(5, 3))
     seeds = f", {results.num_seeds} seeds each" if results.num_seeds > 1 else ""
-    figure.suptitle(f"{results.corpus.name}, {results.folder.name}{seeds}", fontsize=11)
+    figure.suptitle(f"{results.corpus}, {results.folder.name}{seeds}", fontsize=11)
     plot_curves(curves, results, colors)
     plot_final_losses(ends, results, colors)
     plots.save(figure, results.folder / "loss_curves.png")
@@ -241,7 +234,8 @@ def plot_curves(axes: Axes, results: ComparisonResults, colors: dict[str, str]):
     lowest = min(min(results.curve(model, name)["low"]) for model in colors for name in STYLES)
     axes.set_ylim(lowest - 0.05, max(highest + 0.1, lowest + 0.5))
     plot_baselines(axes, results.curve_baselines)
-    scored = f"\nvalidation and baselines: {results.scored}" if results.scored else ""
+    what = "validation and baselines" if results.baselines else "validation"
+    scored = f"\n{what}: {results.scored}" if results.scored else ""
     plots.token_axis(axes, f"training tokens (characters){scored}")
     axes.set_ylabel("loss (nats per character)")
     plots.legend(axes, colors, STYLES, loc="upper left", bbox_to_anchor=(0, -0.18), ncols=3)
@@ -283,7 +277,8 @@ def plot_final_losses(axes: Axes, results: ComparisonResults, colors: dict[str, 
     axes.set_ylim(len(order) - len(names) - 0.4, len(order) - 0.3)
     axes.margins(x=0.12)
     axes.set_xlabel("final loss (nats per character),\nwhole validation text")
-    axes.set_title("baselines have all the text before, as val_loss_streaming has", loc="right", **NOTE)
+    if results.baselines:
+        axes.set_title("baselines have all the text before, as val_loss_streaming has", loc="right", **NOTE)
     dot = {"marker": "o", "linestyle": "", "markersize": 7}
     styles = {key.replace("_per_character", ""): {**dot, "fillstyle": fill} for key, fill in FILLS.items()}
     plots.legend(axes, {}, styles, loc="upper left", bbox_to_anchor=(-0.1, -0.18), ncols=2)

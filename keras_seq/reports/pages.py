@@ -16,18 +16,19 @@ import jinja2
 from markupsafe import Markup
 
 from keras_seq.tokenizers.base import escape_control
+from keras_seq.training import run_folder
 
-EXPERIMENTS = pathlib.Path(__file__).parents[1]
+FOLDER = pathlib.Path(__file__).parent / "templates"
 
 
 def render(name: str, data: Any = None, **values: Any) -> str:
-    """Return experiments/NAME/page.html as one string, with its style, its script and, as JSON, their `data`."""
+    """Return templates/NAME/page.html as one string, with its style, its script and, as JSON, their `data`."""
     style, script = (_inline(name, suffix) for suffix in ("css", "js"))
     return TEMPLATES.get_template(f"{name}/page.html").render(style=style, script=script, data=data, **values)
 
 
 def _inline(name, suffix):
-    files = [EXPERIMENTS / folder / f"page.{suffix}" for folder in ("common", name)]
+    files = [FOLDER / folder / f"page.{suffix}" for folder in ("common", name)]
     return Markup("\n".join(file.read_text(encoding="utf-8") for file in files if file.exists()))
 
 
@@ -42,7 +43,7 @@ def _join(separator: str, parts: Iterable[str]) -> Markup:
 
 
 TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(EXPERIMENTS),
+    loader=jinja2.FileSystemLoader(FOLDER),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
     finalize=_visible,
@@ -57,3 +58,21 @@ TEMPLATES.filters["breakable"] = lambda cell: _join("_<wbr>", cell.replace("± "
 def percent(p: float) -> str:
     """Format a probability as 37 %, 0.6 % or 0.0002 %, like `percent` in page.js."""
     return f"{100 * p:.0f} %" if p >= 0.01 else f"{100 * p:.1g} %" if p >= 1e-6 else "under 0.0001 %"
+
+
+def run_label(run: pathlib.Path) -> str:
+    """Return the last two parts of a run's path: TIME/RUN."""
+    return "/".join(run.resolve().parts[-2:])
+
+
+def describe_run(run: pathlib.Path) -> str:
+    """Return "the lstm trained on docstrings", as far as config.json names the model and the corpus."""
+    model, corpus = name_in_config(run, "model"), name_in_config(run, "corpus")
+    return f"the {model or 'model'}{f' trained on {pathlib.PurePath(corpus).name}' if corpus else ''}"
+
+
+def name_in_config(run: pathlib.Path, key: str) -> str:
+    """Return the name of the "model" or the "corpus" of a run, as its config.json has it; "" without one."""
+    path = run / "config.json"
+    value = run_folder.read_checksummed(path).get(key) if path.is_file() else None
+    return str(value.get("name", "")) if isinstance(value, dict) else ""

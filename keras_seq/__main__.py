@@ -1,0 +1,5 @@
+"""`python -m keras_seq` is `keras-seq`."""
+
+from keras_seq.commands import main
+
+main()

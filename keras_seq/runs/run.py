@@ -1,0 +1,214 @@
+"""A finished run of a language model: let it write, score a text, look at its result; compare runs."""
+
+import dataclasses
+import html
+import os
+import pathlib
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+
+from keras_seq.evaluation import TextScore, score_text
+from keras_seq.generation import generate, stream
+from keras_seq.reports.comparison import ComparisonResults
+from keras_seq.reports.comparison_report import compare_report
+from keras_seq.reports.tables import Report, Table
+from keras_seq.runs.texts import spread_note
+from keras_seq.training import load_language_model, load_result, read_metrics
+from keras_seq.training.run_config import read_config
+from keras_seq.training.run_folder import within
+
+SHOWN = {  # in a notebook: label and key of the result
+    "val_loss": "val_loss_per_character",
+    "val_loss_streaming": "val_loss_per_character_streaming",
+    "train loss": "train_loss_per_character",
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """A finished run of a language model, as `load_run` and `train` return it.
+
+    Args:
+        folder: Its folder.
+        model: Its model.
+        tokenizer: The tokenizer of its ids.
+        result: What result.json holds: losses, sizes, times, a sample.
+        config: What config.json holds: what the run was asked for.
+    """
+
+    folder: pathlib.Path
+    model: keras.Model
+    tokenizer: Any
+    result: dict
+    config: dict
+
+    @property
+    def name(self) -> str:
+        """Name of the model, such as "lstm"."""
+        return self.config["model"]["name"]
+
+    def generate(self, prompt: str | Sequence[str] = "\n", max_new_tokens: int = 300, **options) -> str | list[str]:
+        """Return a text that begins with a prompt, or several; `options` as of `keras_seq.generate`.
+
+        The temperature is 0.8 if none is given.
+        """
+        return generate(self.model, self.tokenizer, prompt, max_new_tokens, **{"temperature": 0.8, **options})
+
+    def stream(self, prompt: str = "\n", max_new_tokens: int = 300, **options) -> Iterator[str]:
+        """Yield what follows a prompt, part by part; `options` as of `keras_seq.stream`."""
+        return stream(self.model, self.tokenizer, prompt, max_new_tokens, **{"temperature": 0.8, **options})
+
+    def score(self, text: str) -> TextScore:
+        """Return the loss of each token of a text, which a notebook shows in color."""
+        return score_text(self.model, self.tokenizer, text)
+
+    def __repr__(self) -> str:
+        """Return the folder and the losses."""
+        losses = ", ".join(f"{label} {self.result[key]:.3f}" for label, key in SHOWN.items())
+        return f"<Run {self.folder}: {self.name}, {self.result['parameters']:,} parameters, {losses}>"
+
+    def _repr_html_(self) -> str:
+        """Return the losses and the sample for a notebook."""
+        cells = "".join(f"<th>{label}</th>" for label in ("model", "parameters", *SHOWN, "seconds"))
+        values = [self.name, f"{self.result['parameters']:,}", *(f"{self.result[key]:.3f}" for key in SHOWN.values())]
+        row = "".join(f"<td>{html.escape(value)}</td>" for value in [*values, f"{self.result['train_seconds']:.0f}"])
+        sample = html.escape(self.result.get("sample", ""))
+        return (
+            f"<table><tr>{cells}</tr><tr>{row}</tr></table><p>nats per character; {html.escape(str(self.folder))}</p>"
+            f'<pre style="white-space: pre-wrap; max-height: 16em; overflow: auto">{sample}</pre>'
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class RunReport:
+    """The comparison of runs, as `report` returns it: a verdict, tables, and the files in `folder`."""
+
+    folder: pathlib.Path
+    results: ComparisonResults
+    report: Report
+
+    @property
+    def verdict(self) -> str:
+        """Which run has the lowest loss, and whether that is more than chance."""
+        return self.report.verdict
+
+    @property
+    def differences(self) -> dict:
+        """The `Difference` in val_loss per character of each later run to the first, by name."""
+        return self.results.differences
+
+    def __str__(self) -> str:
+        """Return the verdict and the table."""
+        return f"{self.verdict}\n\n{self.report.table}"
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame of its own."""
+        page = html.escape((self.folder / "compare.html").read_text(encoding="utf-8"))
+        return f'<iframe style="width: 100%; height: 40em; border: 0" srcdoc="{page}"></iframe>'
+
+
+def load_run(folder: str | os.PathLike[str]) -> Run:
+    """Load a finished run of a language model.
+
+    Args:
+        folder: Folder of the run, of `train`, `keras-seq train` or an experiment.
+
+    Returns:
+        The run.
+
+    Raises:
+        ValueError: As `keras_seq.training.load_language_model`; or if result.json is missing.
+    """
+    folder = pathlib.Path(folder)
+    model, tokenizer = load_language_model(folder)
+    result = load_result(folder)
+    if result is None:
+        raise ValueError(f"{folder}: result.json is missing; expected the folder of a finished run.")
+    return Run(folder, model, tokenizer, result, read_config(folder))
+
+
+def report(runs: Sequence[Run | str | os.PathLike[str]], folder: str | os.PathLike[str] | None = None) -> RunReport:
+    """Compare finished runs that were validated on the same text: intervals, curves, tables and a page.
+
+    Runs that differ in their seed only are one model. A run is named by its model, or by its folder where models have
+    the same name. Differences are to the first run.
+
+    Args:
+        runs: Runs, or their folders.
+        folder: Where to write compare.html, compare.md, compare.json and loss_curves.png; by default a new folder for
+            temporary files.
+
+    Returns:
+        The report.
+
+    Raises:
+        ValueError: There is no run, one is not finished, or they were validated on other texts or windows.
+    """
+    folders = [run.folder if isinstance(run, Run) else pathlib.Path(run) for run in runs]
+    if not folders or len({path.resolve() for path in folders}) < len(folders):
+        raise ValueError(f"runs={[str(path) for path in folders]}; expected one or more folders, each once.")
+    rows = [_row(path) for path in folders]
+    protocols = {(row["config"].get("validation", {}).get("sha256"), row["val_sequence_length"]): row for row in rows}
+    if len(protocols) > 1:
+        first, other, *_ = protocols.values()
+        raise ValueError(
+            f"{first['run']} and {other['run']} were validated on other texts, or on windows of other lengths; "
+            "expected runs whose losses are of the same characters."
+        )
+    _name_rows(rows)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="keras-seq-report-") if folder is None else folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    corpora = [*dict.fromkeys(row["config"].get("corpus", {}).get("name", "a text") for row in rows)]
+    introduction = f"Finished runs: {len(rows)}, on {' and '.join(corpora)}."
+    tables = {"Runs": (Table.of(rows, {"model": lambda row: row["model"], "run": lambda row: str(row["run"])}), "")}
+    options = {str(row["run"]): {key: row["config"].get(key) for key in ("model", "train", "length")} for row in rows}
+    results = ComparisonResults(
+        folder, corpora[0], introduction, rows, scored=_scored(rows[0]), tables=tables, options=options
+    )
+    finished = compare_report(results)
+    finished.write(folder, "compare")
+    return RunReport(folder, results, finished)
+
+
+def _row(path):
+    """Return the row of a finished run, with its config."""
+    result = load_result(path) if path.is_dir() else None
+    if result is None or "val_loss_per_character" not in result:
+        raise ValueError(f"{path} is not the folder of a finished run of a language model; expected one.")
+    config = read_config(within(path, path))
+    flops = config.get("budget", {}).get("train_flops_per_token")
+    return {
+        **{"run": path, "config": config, "flops_per_token": flops, **result},
+        "train_flops": None if flops is None else flops * result["train_tokens"],
+    }
+
+
+def _name_rows(rows):
+    """Set `model` and `seed` of the rows: runs that differ in their seed only are one model."""
+    groups: dict[str, list] = {}
+    for row in rows:
+        config = row["config"]
+        same = {key: config.get(key) for key in ("model", "train", "length", "windows")}
+        groups.setdefault(repr(same), []).append(row)
+    names = [group[0]["config"]["model"]["name"] for group in groups.values()]
+    for name, group in zip(names, groups.values(), strict=True):
+        label = name if names.count(name) == 1 else re.sub(r"-seed\d+$", "", group[0]["run"].name)
+        for seed, row in enumerate(group):
+            row |= {"model": label, "seed": row["config"].get("seed", seed)}
+    labels = [row["model"] for row in rows]
+    if len({*labels}) < len(groups):  # folders of other parents have the same name
+        for group in groups.values():
+            for row in group:
+                row["model"] = str(group[0]["run"])
+
+
+def _scored(row):
+    """Return the sample of the validation text that the curves of a run are of, in words; None for all of it."""
+    if not any("val_loss_sample" in line for line in read_metrics(row["run"], "validation")):
+        return None
+    characters = row["config"].get("validation", {}).get("characters", 0)
+    return spread_note(row["config"]["train"]["validation_characters"], characters)

@@ -1,0 +1,278 @@
+"""Train a model on a text and leave a run folder: `keras_seq.train`, of which `keras-seq train` is the command.
+
+Without `minutes` the training has a number of tokens. With them, the time of a step is measured first, by a model that
+is thrown away; the number of steps is then in config.json, so that a resumed run is the same one.
+"""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_seq import callbacks as keras_seq_callbacks
+from keras_seq import checks, training
+from keras_seq.data import StatefulWindows
+from keras_seq.data.pipeline import StepBatches
+from keras_seq.evaluation.streaming import sample_windows
+from keras_seq.models import LANGUAGE_MODELS, MODELS
+from keras_seq.models.counts import flops_per_token
+from keras_seq.ops.dispatch import clear_session
+from keras_seq.runs.folders import corpus_label, run_config, timestamped_folder
+from keras_seq.runs.run import Run, load_run
+from keras_seq.runs.texts import TokenMixture, packed_documents, random_windows, split_corpus
+from keras_seq.tokenizers.registry import encode_documents
+from keras_seq.training.run_config import read_config
+
+NUM_WINDOWS = 16  # for attention maps and gate saturation
+NUM_TIMED_EXECUTIONS = 7  # after the one that compiles
+SECONDS_PER_VALIDATION = 15  # of training, in a run of minutes
+TOKENS = 1_536_000
+DEFAULT_TRAIN = training.TrainConfig(optimizer="normuon", use_ema=True, validation_characters=32_768)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings:
+    """What `train` was asked for, as config.json has it."""
+
+    texts: Any
+    model: str
+    minutes: float | None
+    tokens: int
+    batch_size: int
+    sequence_length: int
+    seed: int
+    train: training.TrainConfig
+
+
+def train(
+    texts: str | os.PathLike[str] | Sequence[str],
+    model: str | Any | keras.Model = "lstm",
+    *,
+    minutes: float | None = None,
+    tokens: int = TOKENS,
+    folder: str | os.PathLike[str] | None = None,
+    batch_size: int = 12,
+    sequence_length: int = 64,
+    seed: int = 0,
+    train: training.TrainConfig = DEFAULT_TRAIN,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+) -> Run:
+    """Train a language model on a text, or go on with the run in `folder`; return the finished run.
+
+    The last tenth of the text is validation text, the characters of the whole are the tokens. Models whose state has
+    no length read stateful windows, the others random windows. The same call on the same folder resumes; one with
+    other settings is refused. Keras's random seeds are set, and its session is cleared.
+
+    Args:
+        texts: As `keras_seq.data.load_corpus` takes it: "docstrings", "pydoc" or "shakespeare"; a UTF-8 file, a folder
+            of *.txt files, a pattern, or several; or folders of `keras-seq prepare`.
+        model: Name of a model (`keras_seq.models.LANGUAGE_MODELS`); its config, such as `models.LSTMConfig(units=64)`;
+            or a causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, V being the characters of the text.
+        minutes: About how long to train; None trains on `tokens`.
+        tokens: Training tokens, over one or more epochs, if `minutes` is None.
+        folder: Folder of the run; by default a new one, logs/train/UTC-TIME-TEXT-MODEL.
+        batch_size: B, windows of a step.
+        sequence_length: T, tokens of a window.
+        seed: Random seed of weights, batches and dropout.
+        train: Training config.
+        callbacks: Further callbacks for Keras's `fit`.
+
+    Returns:
+        The run: `run.generate("A ")`, `run.score("A text.")`, `run.result`, `run.folder`.
+
+    Raises:
+        ValueError: An argument is out of its range, the text cannot be read or is too short, or the run in `folder`
+            has other settings.
+        TrainingDiverged: As `keras_seq.training.train_language_model`, as are further exceptions.
+    """
+    for name, value in (("tokens", tokens), ("batch_size", batch_size), ("sequence_length", sequence_length)):
+        checks.positive_integer(name, value)
+    if minutes is not None:
+        checks.positive_number("minutes", minutes)
+    model_config = _model_config(model, sequence_length)
+    name = model.name if isinstance(model, keras.Model) else model_config.model_name
+    settings = RunSettings(_as_text(texts), name, minutes, tokens, batch_size, sequence_length, seed, train)
+    label = f"{corpus_label(settings.texts)}-{name}".strip("-")
+    place = timestamped_folder("logs/train", label) if folder is None else contextlib.nullcontext(pathlib.Path(folder))
+    with place as path:
+        data = split_corpus(settings.texts, path, sequence_length + 1)
+
+        def build():
+            if model_config is None:
+                return keras.models.clone_model(model)
+            clear_session()  # so that names do not depend on what was built before
+            keras.utils.set_random_seed(seed)
+            return model_config.build_model(data.tokenizer.vocabulary_size, dtype=train.dtype_policy)
+
+        steps, every = _length(path, settings, build, data, train)
+        train = train if every is None else dataclasses.replace(train, validate_every=every)
+        model = model if model_config is None else build()
+        kind = "stateful" if _carries_state(model) else "random"
+        windows = training_windows(kind, data.train, batch_size, sequence_length, seed)
+        data.introduce(train, sequence_length + 1, f"{model.count_params():,} parameters, {steps:,} steps")
+        budget = {"steps": steps, "train_flops_per_token": _flops_per_token(model, sequence_length)}
+        config = run_config(
+            settings, name, model_config, train, model, data.corpus, windows=kind, seed=seed, budget=budget
+        )
+        train_run(path, model, data.tokenizer, windows, data.validation_text, steps, train, config, callbacks)
+    return load_run(path)
+
+
+def train_run(
+    folder: pathlib.Path,
+    model: keras.Model,
+    tokenizer,
+    windows: StepBatches,
+    validation: str,
+    steps: int,
+    train: training.TrainConfig,
+    config: dict,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+) -> dict:
+    """Train with all that TensorBoard shows of a run, its embeddings among it; return the result."""
+    embeddings = keras_seq_callbacks.EmbeddingProjector(tokenizer, folder)
+    result = training.train_language_model(
+        folder,
+        model,
+        tokenizer,
+        windows,
+        validation,
+        steps,
+        train,
+        config,
+        diagnostics=diagnostics(tokenizer, validation, windows.sequence_length, train),
+        callbacks=[embeddings, *callbacks],
+    )
+    embeddings.write(model)  # a run stopped in its last validation has not reached the end of the epoch
+    return result
+
+
+def diagnostics(tokenizer, validation: str, sequence_length: int, train: training.TrainConfig) -> list:
+    """Return loss by position, attention maps and gate saturation; what a model lacks, it shows nothing of.
+
+    The loss by position is that of the windows that a validation scores, all of them spread over the text.
+    """
+    ids = encode_documents(tokenizer, validation)
+    total = (len(ids) - 1) // sequence_length
+    scored = training.validation_sample(ids, sequence_length, train, len(validation))
+    sample = sample_windows(ids, sequence_length, NUM_WINDOWS)
+    starts = np.arange(total) * sequence_length if sample is None else sample.window_starts
+    windows = ids[starts[:, None] + np.arange(sequence_length)]
+    names = {n: tokenizer.decode([n]) for n in set(windows[0].tolist())}
+    tokens = [names[n] for n in windows[0].tolist()]
+    return [
+        keras_seq_callbacks.LossByPosition(
+            ids, sequence_length, None if scored is None else scored.tokens // sequence_length
+        ),
+        keras_seq_callbacks.AttentionMaps(windows, tokens),
+        keras_seq_callbacks.GateSaturation(windows),
+    ]
+
+
+def training_windows(
+    kind: str, ids, batch_size: int, sequence_length: int, seed: int, reset_prob: float = 0.25
+) -> StepBatches:
+    """Return the "stateful", "random" or "packed" training windows over ids `[N]`, token files or a mixture of them."""
+    sizes = {"batch_size": batch_size, "sequence_length": sequence_length, "seed": seed}
+    if kind == "random":
+        return random_windows(ids, **sizes)
+    if isinstance(ids, TokenMixture):
+        raise ValueError(f"Folders with weights have no {kind} windows: expected random windows.")
+    if kind == "packed":
+        return packed_documents(ids, **sizes)
+    return StatefulWindows(ids, reset_prob=reset_prob, **sizes)
+
+
+class _StepTimer(keras.callbacks.Callback):
+    """Measure the seconds of every execution of the train function."""
+
+    def on_train_begin(self, logs=None):
+        self.seconds = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.start_time = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        int(self.model.optimizer.iterations)  # waits until the device has finished
+        self.seconds.append(time.perf_counter() - self.start_time)
+
+
+def seconds_per_step(model: keras.Model, windows: StepBatches, train: training.TrainConfig, steps: int) -> float:
+    """Return the median time of a training step of a model, which is of no use afterwards, without the first ones.
+
+    Args:
+        model: A newly built model.
+        windows: The training windows.
+        train: The training config.
+        steps: Steps of the training that is planned.
+    """
+    training_model, dataset_fn = training.fit_inputs(model, windows)
+    training.compile_model(training_model, train, steps, tokens_per_step=windows.tokens_per_step)
+    steps_per_execution, timer = train.steps_per_execution, _StepTimer()
+    data = dataset_fn(0, steps_per_execution * (1 + NUM_TIMED_EXECUTIONS))
+    training_model.fit(data, shuffle=False, verbose=0, callbacks=[timer])
+    return statistics.median(timer.seconds[1:]) / steps_per_execution
+
+
+def _length(folder, settings, build, data, train):
+    """Return the number of steps, and in a run of minutes the steps between two validations, else None."""
+    tokens_per_step = settings.batch_size * settings.sequence_length
+    if settings.minutes is None:
+        return -(-settings.tokens // tokens_per_step), None
+    if (folder / "config.json").exists():
+        saved = read_config(folder)
+        if saved.get("experiment", {}).get("minutes") == settings.minutes:
+            return saved["length"]["steps"], saved["train"]["validate_every"]
+    model = build()
+    kind = "stateful" if _carries_state(model) else "random"
+    windows = training_windows(kind, data.train, settings.batch_size, settings.sequence_length, settings.seed)
+    print("Timing the training steps ...", flush=True)
+    seconds = seconds_per_step(model, windows, train, steps=10_000)
+    steps, few = max(1, round(60 * settings.minutes / seconds)), max(1, train.steps_per_execution)
+    every = few * max(1, round(SECONDS_PER_VALIDATION / seconds / few))
+    return steps, min(train.validate_every, every)
+
+
+def _model_config(model, sequence_length):
+    """Return the config of a model by its name, or the given one, with a context length; None for a `keras.Model`."""
+    if isinstance(model, keras.Model):
+        return None
+    if isinstance(model, str):
+        if model not in LANGUAGE_MODELS:
+            raise ValueError(f"model={model!r}; expected {', '.join(LANGUAGE_MODELS)}, a config or a keras.Model.")
+        model = MODELS[model]()
+    if not hasattr(model, "build_model"):
+        raise ValueError(f"model={model!r}; expected the name of a model, its config, or a keras.Model.")
+    if not hasattr(model, "context_length"):
+        return model
+    limit = model.context_length
+    if limit is not None and limit < sequence_length:
+        raise ValueError(f"context_length={limit}; expected at least the sequence_length, {sequence_length}.")
+    return dataclasses.replace(model, context_length=limit or sequence_length)
+
+
+def _carries_state(model):
+    """Return whether the state of a model has no length, so that it can be carried from batch to batch."""
+    return getattr(model, "context_length", 0) is None
+
+
+def _flops_per_token(model, sequence_length):
+    """Return the training FLOPs of a token; None for a model with layers whose cost is not known."""
+    try:
+        return flops_per_token(model, sequence_length, training=True)
+    except ValueError:
+        return None
+
+
+def _as_text(texts):
+    """Return the names of texts as config.json can have them."""
+    if isinstance(texts, str | os.PathLike):
+        return os.fspath(texts)
+    return tuple(map(os.fspath, texts))
