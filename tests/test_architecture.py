@@ -19,7 +19,8 @@ from tests.conftest import RARE_CASES
 
 ROOT = pathlib.Path(__file__).parents[1]
 ORDER = (  # each package may import those that follow it
-    *("experiments", "commands", "runs", "reports", "training", "callbacks", "interpretability", "saving", "evaluation"),
+    *("experiments", "commands", "runs", "reports"),
+    *("training", "callbacks", "interpretability", "saving", "evaluation"),
     *("generation", "pretrained", "tracking", "data", "baselines"),
     *("models", "tokenizers", "layers", "ops"),
 )

@@ -100,13 +100,13 @@ def resumed(config: TrainCommandConfig, words: Sequence[str]) -> TrainCommandCon
 
 def _without_resume(words):
     """Return the words of a command line without --resume and its value."""
-    kept, words = [], iter(words)
+    others, words = [], iter(words)
     for word in words:
         if word == "--resume":
             next(words, None)
         elif not word.startswith("--resume="):
-            kept.append(word)
-    return kept
+            others.append(word)
+    return others
 
 
 @exit_with_message("keras-seq train")

@@ -21,7 +21,7 @@ from keras_seq.training import load_language_model, load_result, read_metrics
 from keras_seq.training.run_config import read_config
 from keras_seq.training.run_folder import within
 
-SHOWN = {  # in a notebook: label and key of the result
+LOSSES = {  # in a notebook: label and key of the result
     "val_loss": "val_loss_per_character",
     "val_loss_streaming": "val_loss_per_character_streaming",
     "train loss": "train_loss_per_character",
@@ -68,13 +68,13 @@ class Run:
 
     def __repr__(self) -> str:
         """Return the folder and the losses."""
-        losses = ", ".join(f"{label} {self.result[key]:.3f}" for label, key in SHOWN.items())
+        losses = ", ".join(f"{label} {self.result[key]:.3f}" for label, key in LOSSES.items())
         return f"<Run {self.folder}: {self.name}, {self.result['parameters']:,} parameters, {losses}>"
 
     def _repr_html_(self) -> str:
         """Return the losses and the sample for a notebook."""
-        cells = "".join(f"<th>{label}</th>" for label in ("model", "parameters", *SHOWN, "seconds"))
-        values = [self.name, f"{self.result['parameters']:,}", *(f"{self.result[key]:.3f}" for key in SHOWN.values())]
+        cells = "".join(f"<th>{label}</th>" for label in ("model", "parameters", *LOSSES, "seconds"))
+        values = [self.name, f"{self.result['parameters']:,}", *(f"{self.result[key]:.3f}" for key in LOSSES.values())]
         row = "".join(f"<td>{html.escape(value)}</td>" for value in [*values, f"{self.result['train_seconds']:.0f}"])
         sample = html.escape(self.result.get("sample", ""))
         return (
