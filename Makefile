@@ -5,6 +5,7 @@
 # make peers     run the tests that compare weights and files with those of transformers, peft, xlstm and pyarrow
 # make check     check the style
 # make smoke     run every experiment at tiny sizes; make smoke-tests also tests the models it leaves
+# make release   build dist/: the source distribution and the wheel, and check their metadata
 # make docs      build the pages of docs/ and the API reference as a site in build/site
 
 PYTHON ?= python3
@@ -23,7 +24,7 @@ GPU := KERAS_BACKEND=$(BACKEND) $(PYTHON) -m experiments
 PEERS := tests/pretrained tests/models/test_lora.py tests/models/test_quantization.py tests/data/test_prepare.py \
 	tests/layers/test_mamba2.py tests/layers/test_mlstm.py tests/layers/test_rg_lru.py tests/layers/test_gated_delta_net.py \
 	tests/evaluation/test_harness.py
-.PHONY: compare test test-rare test-all backends backends-all peers gpu check smoke smoke-tests docs clean
+.PHONY: compare test test-rare test-all backends backends-all peers gpu check smoke smoke-tests docs release clean
 
 compare: .venv/installed
 	$(BIN)/python -m experiments.compare $(ARGS)
@@ -76,6 +77,11 @@ smoke-tests: .venv/installed-test
 docs: .venv/installed-docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/site
 	@echo "Open build/site/index.html."
+
+release: .venv/installed-dev
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "keras_seq needs Python 3.11 or later; name one with make PYTHON=...")'
