@@ -13,10 +13,13 @@ import griffe
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGES = (
-    *("layers", "models", "tokenizers", "data", "data.synthetic", "training", "evaluation", "interpretability"),
+    *("runs", "layers", "models", "tokenizers", "data", "data.synthetic", "training", "evaluation", "interpretability"),
     *("baselines", "generation", "callbacks", "tracking", "saving", "pretrained", "ops"),
 )
-TOP_LEVEL = {"generate": "generation.generate", "score": "evaluation.score_text", "stream": "generation.stream"}
+TOP_LEVEL = {
+    **{"train": "runs.train", "load_run": "runs.load_run", "report": "runs.report"},
+    **{"generate": "generation.generate", "score": "evaluation.score_text", "stream": "generation.stream"},
+}
 INHERITED = {"build", "build_from_config", "call", "get_config", "from_config", "compute_output_shape"}  # Keras's
 LINK = re.compile(r"\[((?:[^][]|\[[^][]*\])*)\]\(([^()\s#:]+)(#[^()\s]*)?\)")
 CODE = re.compile(r"(^```.*?^```$)", flags=re.MULTILINE | re.DOTALL)

@@ -10,8 +10,6 @@ rate with the lowest loss on that tenth; the validation text has no part in the 
 
 import dataclasses
 import pathlib
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,10 +20,10 @@ from keras_seq import checks, training
 from keras_seq.models.config import match_parameter_count, shapes_only
 from keras_seq.models.counts import flops_per_token
 from keras_seq.reports.tables import Table, tera
+from keras_seq.runs.train import seconds_per_step
 from keras_seq.training import run_folder
 from keras_seq.training.checkpoints import CorruptCheckpointError
 
-NUM_TIMED_EXECUTIONS = 7  # after the one that compiles
 WIDTHS = {"embedding_dim": "embedding", "units": "units", "feed_forward_dim": "feed-forward", "num_heads": "heads"}
 MATCHED_COLUMNS = {
     "parameters": "parameters",
@@ -86,7 +84,7 @@ def step_seconds(
         if path.exists() or any(path.parent.glob("*/config.json")):
             problem = "is missing" if isinstance(error, FileNotFoundError) else "does not hold the times of the models"
             raise ValueError(f"{path} {problem}, and they cannot be measured again: start a new run.") from error
-    print(f"Timing {1 + NUM_TIMED_EXECUTIONS} x {config.train.steps_per_execution} steps of each model ...")
+    print("Timing some steps of each model ...")
     times = {
         name: _seconds_per_step(config, b.model_config, vocabulary_size, make_windows) for name, b in budgets.items()
     }
@@ -95,31 +93,12 @@ def step_seconds(
     return times
 
 
-class _StepTimer(keras.callbacks.Callback):
-    """Measure the seconds of every execution of the train function."""
-
-    def on_train_begin(self, logs=None):
-        self.seconds = []
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.start_time = time.perf_counter()
-
-    def on_train_batch_end(self, batch, logs=None):
-        int(self.model.optimizer.iterations)  # waits until the device has finished
-        self.seconds.append(time.perf_counter() - self.start_time)
-
-
 def _seconds_per_step(config, model_config, vocabulary_size, make_windows):
     """Measure the median time of a training step, without the execution that compiles, on a model of its own."""
     keras.utils.set_random_seed(0)
     model = model_config.build_model(vocabulary_size, dtype=config.train.dtype_policy)
     windows = make_windows(config.windows_for(model))
-    training_model, dataset_fn = training.fit_inputs(model, windows)
-    training.compile_model(training_model, config.train, config.steps, tokens_per_step=windows.tokens_per_step)
-    steps_per_execution, timer = config.train.steps_per_execution, _StepTimer()
-    data = dataset_fn(0, steps_per_execution * (1 + NUM_TIMED_EXECUTIONS))
-    training_model.fit(data, shuffle=False, verbose=0, callbacks=[timer])
-    return statistics.median(timer.seconds[1:]) / steps_per_execution
+    return seconds_per_step(model, windows, config.train, config.steps)
 
 
 def train_tokens(config: CompareConfig, budget: Budget) -> int:

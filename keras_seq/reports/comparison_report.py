@@ -153,7 +153,7 @@ def comparison_html(results: ComparisonResults) -> str:
         verdict=results.verdict,
         results=results,
         finals=_finals(results),
-        date=re.sub(r"^(\d{4})(\d\d)(\d\d)-.*", r"\1-\2-\3", results.folder.name),
+        date="-".join((re.match(r"(\d{4})(\d\d)(\d\d)-", results.folder.name) or re.match("", "")).groups()),
         main=results_table(results),
         differences=differences_table(results) if len(models) > 1 else None,
         baselines=baselines_table(results) if results.baselines else None,

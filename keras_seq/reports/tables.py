@@ -110,6 +110,9 @@ class Report:
         return "\n" + "\n\n".join(parts)
 
     def _commands(self, folder):
+        if not all(run.is_relative_to(folder) for run in self.runs):  # runs of several folders
+            folder = pathlib.Path(os.path.commonpath([run.parent.absolute() for run in self.runs]))
+            folder = pathlib.Path(os.path.relpath(folder))
         lines = ["To view the curves in TensorBoard:", f"    {tensorboard_command(folder)}"]
         lines += [f"    then open {TENSORBOARD_ADDRESS}    (smoothing off: it hides where few points cross)"]
         if self.runs:
@@ -200,8 +203,8 @@ def indented(text: str) -> str:
 
 
 def compare_sizes(counts: Sequence[int]) -> str:
-    """Return a sentence that compares the largest and the smallest of the numbers of parameters; "" for one model."""
-    if len(counts) == 1:
+    """Return a sentence that compares the largest and the smallest of the numbers of parameters; "" for equal ones."""
+    if len({*counts}) == 1:
         return ""
     ratio = max(counts) / min(counts)
     size = f"The largest model has {ratio - 1:.1%} more parameters than the smallest"

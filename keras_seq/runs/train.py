@@ -31,7 +31,7 @@ from keras_seq.tokenizers.registry import encode_documents
 from keras_seq.training.run_config import read_config
 
 NUM_WINDOWS = 16  # for attention maps and gate saturation
-NUM_TIMED_EXECUTIONS = 7  # after the one that compiles
+TIMED_STEPS, TIMED_EXECUTIONS = 32, 7  # at least, after the execution that compiles
 SECONDS_PER_VALIDATION = 15  # of training, in a run of minutes
 TOKENS = 1_536_000
 DEFAULT_TRAIN = training.TrainConfig(optimizer="normuon", use_ema=True, validation_characters=32_768)
@@ -205,7 +205,7 @@ class _StepTimer(keras.callbacks.Callback):
 
 
 def seconds_per_step(model: keras.Model, windows: StepBatches, train: training.TrainConfig, steps: int) -> float:
-    """Return the median time of a training step of a model, which is of no use afterwards, without the first ones.
+    """Return the median time of a training step, without those that compile, of a model that is of no use afterwards.
 
     Args:
         model: A newly built model.
@@ -216,7 +216,8 @@ def seconds_per_step(model: keras.Model, windows: StepBatches, train: training.T
     training_model, dataset_fn = training.fit_inputs(model, windows)
     training.compile_model(training_model, train, steps, tokens_per_step=windows.tokens_per_step)
     steps_per_execution, timer = train.steps_per_execution, _StepTimer()
-    data = dataset_fn(0, steps_per_execution * (1 + NUM_TIMED_EXECUTIONS))
+    executions = max(TIMED_EXECUTIONS, TIMED_STEPS // steps_per_execution)
+    data = dataset_fn(0, steps_per_execution * (1 + executions))
     training_model.fit(data, shuffle=False, verbose=0, callbacks=[timer])
     return statistics.median(timer.seconds[1:]) / steps_per_execution
 

@@ -141,13 +141,18 @@ class ValidationCallback(EveryNSteps):
             self.logger.tracker.write(tokens, self.last_summaries)
         tqdm.write(f"{tokens:>12,} tokens   train loss {loss:.3f}   {self.last_summaries.format_scalars()}")
         if sample := self.last_summaries.texts.get("sample", "").strip():
-            tqdm.write(f"{'':>14}{show_whitespace(sample)[:EXCERPT]}")
+            tqdm.write(f"{'':>14}{_one_line(sample)}")
         self._update_best(step, _loss(self.last_summaries.scalars))
         if self.out_of_patience and step < self.last_step:
             best = "none was finite" if self.best_step is None else f"the best was at step {self.best_step:,}"
             tqdm.write(f"No better validation loss in {self.wait} validations: {best}.")
             self.logger.on_interval(step, logs)
             self.model.stop_training = True
+
+
+def _one_line(sample):
+    """Return the beginning of a sample, with spaces as they are and line breaks as symbols."""
+    return " ".join(show_whitespace(part) for part in sample[:EXCERPT].split(" "))
 
 
 def _loss(scalars):

@@ -1,7 +1,8 @@
 """The Python blocks of every page of docs/ run in order and print what the page says.
 
 The blocks of a page share their names. A block that begins with >>> is a doctest: numbers are compared to the precision
-that is printed. The blocks of docs/layers.md run separately, in tests/docs/test_layers_page.py.
+that is printed. The blocks of docs/layers.md run in tests/docs/test_layers_page.py, those of docs/index.md in
+tests/docs/test_home.py.
 """
 
 import pathlib
@@ -13,7 +14,7 @@ from sybil.evaluators.doctest import NUMBER
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 ROOT = pathlib.Path(__file__).parents[2]
-PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.stem != "layers")
+PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.stem not in ("layers", "index"))
 LONG = (
     "tensorboard",
     "transformer",
