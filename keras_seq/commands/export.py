@@ -2,7 +2,7 @@
 
     keras-seq export RUN --to saved_model    # text in, text out, on plain TensorFlow without keras_seq
     keras-seq export RUN --to keras          # one .keras file from texts to logits, including the tokenizer
-    keras-seq export RUN --to onnx           # one step of an rnn, gru or lstm; pip install -e ".[onnx]"
+    keras-seq export RUN --to onnx           # one step of an rnn, gru or lstm; pip install "keras_seq[onnx]"
     keras-seq export RUN --to hugging_face   # a gpt2, llama, mamba or mamba2 for transformers and others
 
 Time: seconds.
