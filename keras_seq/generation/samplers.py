@@ -145,8 +145,9 @@ class SamplingConfig:
         if self.top_k is not None:
             checks.positive_integer("top_k", self.top_k)
         for name in ("top_p", "min_p", "typical_p"):
-            if getattr(self, name) is not None:
-                checks.number(name, getattr(self, name), SMALLEST, 1)
+            value = getattr(self, name)
+            if value is not None and not SMALLEST <= checks.positive_number(name, value) <= 1:
+                raise ValueError(f"{name}={value!r}; expected a number of at least {SMALLEST:.2g} and at most 1.")
         if self.repetition_penalty is not None:
             checks.positive_number("repetition_penalty", self.repetition_penalty)
 

@@ -126,6 +126,9 @@ class PreNormResidual(ExplicitState):
         self.normalization_layer.build(inputs_shape)
         shape = inputs_shape
         for layer in self.layers:
+            if type(layer).compute_output_shape is keras.layers.Layer.compute_output_shape:  # a user's, without one
+                shape = layer(keras.KerasTensor(shape, dtype=self.compute_dtype)).shape  # builds it, too
+                continue
             if not layer.built:
                 layer.build(shape)
             shape = layer.compute_output_shape(shape)

@@ -70,8 +70,7 @@ def load(
     folder = pathlib.Path(folder)
     if not folder.is_dir():
         raise PretrainedError(
-            f"{folder} is not a folder; expected one with config.json and model.safetensors: keras_seq.pretrained."
-            "download returns that of a model on the Hugging Face hub."
+            f"{folder} is not a folder; expected one with config.json and model.safetensors: {how_to_download(folder)}."
         )
     _check_dtype(dtype)
     if dropout is not None:
@@ -107,6 +106,14 @@ def load(
                 set_first_value(variable, variable.value)
     encoder = models[1] if len(models) > 1 else None
     return Pretrained(models[0], tokenizer, config, size, stop_token_ids, encoder)
+
+
+def how_to_download(name: str | pathlib.Path) -> str:
+    """Say, as a part of an error, which call gets the folder of a name on the hub."""
+    return (
+        f'keras_seq.pretrained.download("{name}", revision=COMMIT, online=True) returns that of a model on the Hugging '
+        f"Face hub, and `git ls-remote https://huggingface.co/{name} HEAD` prints its latest commit"
+    )
 
 
 def download(name: str, revision: str | None = None, online: bool = False) -> pathlib.Path:

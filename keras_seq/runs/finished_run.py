@@ -10,6 +10,7 @@ from typing import Literal
 
 from keras_seq import pretrained
 from keras_seq.data import CorpusError, load_corpus
+from keras_seq.pretrained.load import how_to_download
 from keras_seq.reports.pages import name_in_config
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.base import Tokenizer
@@ -31,8 +32,8 @@ def load_run_or_folder(path: pathlib.Path) -> pretrained.Pretrained:
     if not path.is_dir() and not path.name.endswith((".keras", ".json")):
         problem = "is not a folder" if path.exists() else "does not exist"
         raise ValueError(
-            f"{path} {problem}; expected the folder of a finished run, or a Hugging Face folder, which "
-            "keras_seq.pretrained.download gets by its name (docs/pretrained.md)."
+            f"{path} {problem}; expected the folder of a finished run, or a Hugging Face folder: "
+            f"{how_to_download(path)}."
         )
     if not any((path / name).exists() for name in ("model.safetensors", "model.safetensors.index.json")):
         model, tokenizer = load_run(path)

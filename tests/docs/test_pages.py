@@ -13,6 +13,8 @@ from sybil import Sybil
 from sybil.evaluators.doctest import NUMBER
 from sybil.parsers.markdown import PythonCodeBlockParser
 
+from keras_seq.models import MODELS
+
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.stem not in ("layers", "index"))
 LONG = (
@@ -32,6 +34,7 @@ def test_the_blocks_of_a_page_run(page, monkeypatch):
     monkeypatch.chdir(ROOT)
     for example in Sybil([PythonCodeBlockParser(doctest_optionflags=NUMBER)]).parse(page):
         example.evaluate()
+    MODELS.pop("my_model", None)  # which docs/experiments.md registers
 
 
 @pytest.mark.parametrize("name", ["rnn-lstm", "attention", "positions"])

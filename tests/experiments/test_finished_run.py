@@ -31,13 +31,13 @@ def run(tmp_path):
 
 @pytest.mark.parametrize("name", ["gpt2", "openai-community/gpt2"])
 def test_a_name_of_the_hub_is_no_folder_but_names_what_gets_one(name):
-    message = (
-        rf"^{name} does not exist; .* a Hugging Face folder, which keras_seq\.pretrained\.download gets by its name"
-    )
-    with pytest.raises(ValueError, match=message):
+    remedy = rf'.*pretrained\.download\("{name}", revision=COMMIT, online=True\) .* ls-remote \S+/{name} HEAD'
+    with pytest.raises(ValueError, match=rf"^{name} does not exist; .* a Hugging Face folder: {remedy}"):
         load_run_or_folder(pathlib.Path(name))
-    with pytest.raises(pretrained.PretrainedError, match=rf"^{name} is not a folder; .*pretrained\.download"):
+    with pytest.raises(pretrained.PretrainedError, match=rf"^{name} is not a folder; {remedy}"):
         pretrained.load(name)
+    with pytest.raises(pretrained.PretrainedError, match=rf"revision=None; expected a commit of {name}, .* HEAD"):
+        pretrained.download(name)
 
 
 def test_a_file_of_a_run_names_the_folder(tmp_path):

@@ -198,6 +198,26 @@ def test_layers_that_were_built_before_keep_their_weights():
     np.testing.assert_array_equal(dense.get_weights()[0], kernel)
 
 
+class OwnGate(keras.layers.Layer):
+    """A layer as its author writes it: neither `build` nor `compute_output_shape`."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = keras.layers.Dense(D, activation="sigmoid")
+
+    def call(self, x):
+        return x * self.dense(x)
+
+
+def test_a_layer_of_the_users_own_needs_no_build_and_no_output_shape():
+    gate, x = OwnGate(), inputs()
+    block = PreNormResidual([keras.layers.Dense(D), gate])
+    block.build((None, None, D))
+    assert len(gate.weights) == 2
+    u = block.layers[0](block.normalization_layer(x))
+    np.testing.assert_allclose(numpy(block(x)), x + numpy(u * gate.dense(u)), atol=2e-6)
+
+
 @pytest.mark.parametrize(
     "layers",
     [[keras.layers.Dense(D + 1)], [GRU(3, return_sequences=True), MinGRU(D + 2, return_sequences=True)]],

@@ -64,7 +64,8 @@ class Stateful(Layer):
         super().__init__(**kwargs)
         if not has_explicit_state(layer):
             raise ValueError(
-                f"layer={layer!r}; expected a layer with a state: with get_initial_state(batch_size) and state=."
+                f"layer={layer!r}; expected a layer with a state, get_initial_state(batch_size) and state=: in a "
+                "Sequential, each recurrent layer of keras_seq; or a LanguageModel."
             )
         if getattr(layer, "return_state", False):
             raise ValueError(f"{layer.name} has return_state=True; expected False, because Stateful holds the state.")
