@@ -174,7 +174,7 @@ class FeedForward(Layer):
         width, inner = inputs_shape[-1], self.feed_forward_dim
         self.hidden_dense = inner_dense(self, "hidden", width, inner, self.use_bias, self.kernel_initializer)
         self.output_dense = inner_dense(self, "output", inner, width, self.use_bias, self.output_initializer)
-        self.dropout_layer = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
+        self.dropout_layer = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout")
         freeze_inner_layers(self)
 
     def hidden(self, x):

@@ -118,7 +118,7 @@ class PreNormResidual(ExplicitState):
         self.normalization_layer = make_normalization(
             normalization, self.epsilon, name="normalization", dtype=self.dtype_policy
         )
-        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""

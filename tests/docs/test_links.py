@@ -2,7 +2,7 @@
 
 If the text of a link to a Python file is a name, as in [`lstm_cell`](../keras_seq/ops/lstm/reference.py), the file
 defines it.
-Links to the web are checked for their form only.
+Links to the web are checked for their form only. A test file that is named without a link is there, too.
 """
 
 import pathlib
@@ -59,6 +59,13 @@ def check_link(page, text, target):
     if path.suffix == ".py" and (name := re.fullmatch(r"`(?:\w+\.)?(\w+)`", text)):
         code = path.read_text(encoding="utf-8")
         assert re.search(rf"^ *(?:(?:def|class) {name[1]}\b|{name[1]} = )", code, flags=re.MULTILINE), text
+
+
+def test_the_test_files_that_are_named_are_there():
+    for page in (ROOT / "Makefile", *PAGES):
+        if page.parent.name != "log":  # a day's entry keeps the names of the day
+            for name in re.findall(r"\btests/\w+/\w+\.py", page.read_text(encoding="utf-8")):
+                assert (ROOT / name).exists() or "/test_my_" in name, f"{page.relative_to(ROOT)} names {name}"
 
 
 def test_the_pattern_matches_links_and_images():

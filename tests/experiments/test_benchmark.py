@@ -313,13 +313,13 @@ def test_both_sides_have_the_model_of_nanogpt():
 def test_fit_goes_on_where_it_stopped_and_lowers_the_loss(monkeypatch):
     sizes = {"embedding_dim": 16, "batch_size": 8, "sequence_length": 8}
     case = dataclasses.replace(SMOKE, steps=60, precision="float32", dropout=0.0, **sizes)
+    seen = []
+    dataset = RandomWindows.dataset  # patched before `prepare`, which keeps the method of its windows
+    monkeypatch.setattr(RandomWindows, "dataset", lambda *args: seen.append(args[1:]) or dataset(*args))
     keras.utils.set_random_seed(0)
     run_steps, info = keras_runs.prepare(case, "keras_seq")
     before = info["validate"]()["val_loss"]
     assert abs(before - np.log(benchmark_text.Text(case).vocabulary_size)) < 0.1
-    seen = []
-    dataset = RandomWindows.dataset
-    monkeypatch.setattr(RandomWindows, "dataset", lambda *args: seen.append(args[1:]) or dataset(*args))
     for _ in range(2):
         run_steps(30)
     assert seen == [(0, 30), (30, 60)]

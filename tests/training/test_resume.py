@@ -13,7 +13,7 @@ import tensorflow as tf
 from ends import differences, end
 
 from keras_seq.data import RandomWindows
-from keras_seq.evaluation import evaluator
+from keras_seq.evaluation import evaluator, streaming
 from keras_seq.models import MODELS
 from keras_seq.tracking import tracker
 from keras_seq.training import TrainingInterrupted, checkpoints
@@ -96,7 +96,9 @@ def test_a_run_that_was_stopped_in_a_validation_goes_on_as_if_it_had_not_been(ti
 
     for scores, step in ((1, 4), (5, 8)):
         with monkeypatch.context() as patch:
-            patch.setattr(evaluator, "track_progress", pressed(scores))
+            reads = pressed(scores)
+            for module in (evaluator, streaming):
+                patch.setattr(module, "track_progress", reads)
             with pytest.raises(TrainingInterrupted) as stop:
                 tiny_run(tmp_path / "parts", name, **often)
         assert stop.value.path.name == f"step-{step:08d}.safetensors"

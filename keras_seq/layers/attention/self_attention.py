@@ -101,7 +101,7 @@ class MultiHeadAttentionBase(Layer):
             self.key_normalization = rms(name="key_normalization")
             self.query_normalization.build((None, None, None, self._key_dim))
             self.key_normalization.build((None, None, None, self._key_dim))
-        self.dropout_layer = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
+        self.dropout_layer = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout")
         freeze_inner_layers(self)
 
     def project_query(self, x):

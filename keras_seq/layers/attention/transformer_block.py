@@ -163,7 +163,7 @@ class TransformerBlock(Layer):
         self.num_heads = self.self_attention_layer.num_heads
         self.feed_forward_dim = self.feed_forward_layer.feed_forward_dim
         self.normalizations = [self._normalization(sublayer) for sublayer in self.sublayers]
-        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     @property
     def _epsilon_option(self):

@@ -171,7 +171,7 @@ class RWKV7Blocks(ExplicitState):
             )
             for n in range(num_layers)
         ]
-        self.dropout_layer = keras.layers.Dropout(dropout, dtype=dtype)
+        self.dropout_layer = keras.layers.Dropout(dropout, dtype=dtype, name="dropout")
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""

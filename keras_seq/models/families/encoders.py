@@ -293,7 +293,9 @@ class BiLSTMConfig:
         checks.positive_integer("vocabulary_size", vocabulary_size)
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         ids = TokenIdCheck(vocabulary_size, name="token_id_check")(token_ids)
-        x = keras.layers.Embedding(vocabulary_size, self.embedding_dim, mask_zero=True, dtype=dtype)(ids)
+        x = keras.layers.Embedding(vocabulary_size, self.embedding_dim, mask_zero=True, dtype=dtype, name="embedding")(
+            ids
+        )
         x = InvalidIdsToNaN(vocabulary_size, dtype=dtype, name="invalid_ids_to_nan")(x, ids)
         for n in range(self.num_layers):
             layer = layers.LSTM(self.units, return_sequences=True, dtype=dtype, name=f"lstm_{n}")

@@ -202,7 +202,7 @@ class MinLSTMConfig(_MinRNNConfig):
 @register("xlstm", tiny={"pattern": "sm"})
 @dataclasses.dataclass(frozen=True)
 class XLSTMConfig(MixerModelConfig):
-    """Configure an xLSTM language model: 0.80 million parameters by default, with 65 characters.
+    """Configure an xLSTM language model: 0.81 million parameters by default, with 65 characters.
 
     Raises:
         ValueError: A field is out of its range.
