@@ -1,6 +1,7 @@
 """What the tests of layers share: float64 and gradients on any Keras backend."""
 
 import contextlib
+import functools
 
 import hypothesis
 import keras
@@ -9,6 +10,8 @@ import pytest
 from keras import ops
 
 BACKEND = keras.backend.backend()
+# From 3.16 on an RNN of Keras hands no mask on, and warns of it. For tests that compare what the RNN itself computes.
+ignores_dropped_masks = pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning")
 if BACKEND == "jax":  # spend little on each of many small programs
     import jax
 
@@ -35,6 +38,19 @@ def rare_on_jax(names, cases, quick):
     several = not isinstance(names, str)
     marked = [pytest.param(*(v if several else [v]), marks=m) for v, m in zip(values, marks, strict=True)]
     return pytest.mark.parametrize(names, marked, ids=ids)
+
+
+def handing_masks_on(kind):
+    """Return what makes an RNN of Keras that hands its mask on, as each does by itself up to Keras 3.15."""
+
+    @functools.wraps(kind)
+    def make(*args, **kwargs):
+        layer = kind(*args, **kwargs)
+        for part in (layer, getattr(layer, "forward_layer", layer), getattr(layer, "backward_layer", layer)):
+            part.supports_masking = True
+        return layer
+
+    return make
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import GRU, LSTM, Bidirectional, MinGRU, SelectiveStateSpace, SimpleRNN, Stateful
-from tests.layers.conftest import rare_on_jax
+from tests.layers.conftest import ignores_dropped_masks, rare_on_jax
 
 B, T, D = 3, 6, 3
 numpy = ops.convert_to_numpy
@@ -129,6 +129,7 @@ def test_with_a_seed_the_directions_drop_differently():
     assert (layer.layer.seed, layer.backward_layer.seed) == (3, 4)
 
 
+@ignores_dropped_masks
 @pytest.mark.parametrize("merge_mode", ["concat", "sum"])
 @pytest.mark.parametrize("mask", [None, [[1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0], [1] * 6]], ids=["whole", "padded"])
 def test_weights_and_outputs_are_those_of_keras(randomize, merge_mode, mask):
