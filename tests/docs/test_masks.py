@@ -7,6 +7,7 @@ import keras
 import pytest
 
 import keras_seq
+from tests.conftest import ignores_dropped_masks
 
 PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "masks.md").read_text(encoding="utf-8")
 PROGRAM = re.search(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[1]
@@ -20,7 +21,7 @@ STACKS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning")
+@ignores_dropped_masks
 @pytest.mark.parametrize("package", [keras, keras_seq], ids=lambda package: package.__name__)
 @pytest.mark.parametrize("stack", STACKS)
 def test_the_table_has_the_losses_of_the_installed_keras(package, stack):

@@ -1,4 +1,4 @@
-"""What the tests of layers share: float64 and gradients on any Keras backend."""
+"""What the tests of layers share: float64 and gradients on any Keras backend, RNNs of any version of Keras."""
 
 import contextlib
 import functools
@@ -10,8 +10,6 @@ import pytest
 from keras import ops
 
 BACKEND = keras.backend.backend()
-# From 3.16 on an RNN of Keras hands no mask on, and warns of it. For tests that compare what the RNN itself computes.
-ignores_dropped_masks = pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning")
 if BACKEND == "jax":  # spend little on each of many small programs
     import jax
 

@@ -4,7 +4,8 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import GRU, LSTM, Bidirectional, MinGRU, SelectiveStateSpace, SimpleRNN, Stateful
-from tests.layers.conftest import ignores_dropped_masks, rare_on_jax
+from tests.conftest import ignores_dropped_masks
+from tests.layers.conftest import rare_on_jax
 
 B, T, D = 3, 6, 3
 numpy = ops.convert_to_numpy

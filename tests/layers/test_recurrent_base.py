@@ -10,7 +10,8 @@ import pytest
 from keras import ops, tree
 
 from keras_seq.layers import GRU, LSTM, LayerNormLSTM, SimpleRNN
-from tests.layers.conftest import ignores_dropped_masks, rare_on_jax
+from tests.conftest import ignores_dropped_masks
+from tests.layers.conftest import rare_on_jax
 
 BACKEND = keras.backend.backend()
 D, UNITS = 3, 2

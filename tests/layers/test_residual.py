@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_seq.layers import GRU, CausalDepthwiseConv1D, MinGRU, MultiHeadSelfAttention, PreNormResidual
 from keras_seq.layers.residual import apply_sequentially, initial_states
-from tests.layers.conftest import ignores_dropped_masks
+from tests.conftest import ignores_dropped_masks
 
 B, T, D = 2, 6, 4
 numpy = ops.convert_to_numpy
