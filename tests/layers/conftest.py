@@ -1,6 +1,7 @@
-"""What the tests of layers share: float64 and gradients on any Keras backend."""
+"""What the tests of layers share: float64 and gradients on any Keras backend, RNNs of any version of Keras."""
 
 import contextlib
+import functools
 
 import hypothesis
 import keras
@@ -35,6 +36,19 @@ def rare_on_jax(names, cases, quick):
     several = not isinstance(names, str)
     marked = [pytest.param(*(v if several else [v]), marks=m) for v, m in zip(values, marks, strict=True)]
     return pytest.mark.parametrize(names, marked, ids=ids)
+
+
+def handing_masks_on(kind):
+    """Return what makes an RNN of Keras that hands its mask on, as each does by itself up to Keras 3.15."""
+
+    @functools.wraps(kind)
+    def make(*args, **kwargs):
+        layer = kind(*args, **kwargs)
+        for part in (layer, getattr(layer, "forward_layer", layer), getattr(layer, "backward_layer", layer)):
+            part.supports_masking = True
+        return layer
+
+    return make
 
 
 @pytest.fixture

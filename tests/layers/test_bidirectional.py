@@ -4,6 +4,7 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import GRU, LSTM, Bidirectional, MinGRU, SelectiveStateSpace, SimpleRNN, Stateful
+from tests.conftest import ignores_dropped_masks
 from tests.layers.conftest import rare_on_jax
 
 B, T, D = 3, 6, 3
@@ -129,6 +130,7 @@ def test_with_a_seed_the_directions_drop_differently():
     assert (layer.layer.seed, layer.backward_layer.seed) == (3, 4)
 
 
+@ignores_dropped_masks
 @pytest.mark.parametrize("merge_mode", ["concat", "sum"])
 @pytest.mark.parametrize("mask", [None, [[1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0], [1] * 6]], ids=["whole", "padded"])
 def test_weights_and_outputs_are_those_of_keras(randomize, merge_mode, mask):

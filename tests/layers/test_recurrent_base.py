@@ -10,6 +10,7 @@ import pytest
 from keras import ops, tree
 
 from keras_seq.layers import GRU, LSTM, LayerNormLSTM, SimpleRNN
+from tests.conftest import ignores_dropped_masks
 from tests.layers.conftest import rare_on_jax
 
 BACKEND = keras.backend.backend()
@@ -199,6 +200,7 @@ def test_the_oracle_tells_the_gates_apart(case):
             assert np.abs(oracle(case.cell, x, swapped, state)[0] - expected).max() > 1e-3
 
 
+@ignores_dropped_masks
 @of_keras
 @pytest.mark.parametrize("mask", [None, [[1, 1, 0, 0], [1, 1, 1, 0], [1] * 4]], ids=["whole", "padded"])
 def test_weights_are_those_of_keras(case, mask):

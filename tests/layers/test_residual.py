@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_seq.layers import GRU, CausalDepthwiseConv1D, MinGRU, MultiHeadSelfAttention, PreNormResidual
 from keras_seq.layers.residual import apply_sequentially, initial_states
+from tests.conftest import ignores_dropped_masks
 
 B, T, D = 2, 6, 4
 numpy = ops.convert_to_numpy
@@ -163,6 +164,7 @@ def test_the_dropout_inside_acts_in_training_only(made):
     assert (numpy(block(x, training=True)) != numpy(block(x))).any()
 
 
+@ignores_dropped_masks
 def test_layers_of_keras_work_inside(made):
     real = np.array([[1, 1, 1, 1, 0, 0], [1] * T], bool)
     recurrent = keras.layers.LSTM(5, return_sequences=True)

@@ -11,16 +11,18 @@ from keras import ops, tree
 import keras_seq.layers as ours
 from keras_seq.layers import Stateful
 from keras_seq.models import LanguageModel
-from tests.layers.conftest import rare_on_jax
+from tests.layers.conftest import handing_masks_on, rare_on_jax
 
 pytestmark = pytest.mark.filterwarnings("ignore:Layer 'global_max_pooling1d")  # which destroys a mask, as it says
 
-theirs = keras.layers
 BACKEND = keras.backend.backend()
 numpy = ops.convert_to_numpy
 IDS = np.array([[3, 1, 4, 0, 0], [2, 7, 1, 8, 2], [5, 0, 0, 0, 0]])
 SERIES = np.random.default_rng(0).normal(size=(4, 5, 3)).astype("float32")
 KINDS = ["SimpleRNN", "GRU", "LSTM"]
+theirs = types.SimpleNamespace(
+    **{name: handing_masks_on(getattr(keras.layers, name)) for name in [*KINDS, "Bidirectional"]}
+)
 
 
 def dense(units=2):

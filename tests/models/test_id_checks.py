@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_seq.models import BiLSTMConfig, LSTMConfig, TransformerConfig
 from keras_seq.models.token_ids import InvalidIdsToNaN, TokenIdCheck, validate_token_ids
+from tests.conftest import ignores_dropped_masks
 
 VOCABULARY = 11
 
@@ -101,6 +102,7 @@ def test_inside_compiled_code_an_id_that_is_none_gives_nan(config, compiled):
         assert np.isnan(logits).any(axis=-1).tolist() == [[False, False], [np.isnan(logits[1, 0]).any(), True]]
 
 
+@ignores_dropped_masks
 def test_the_mask_of_an_embedding_goes_on():
     ids = np.array([[3, 0]])
     x = keras.layers.Embedding(VOCABULARY, 2, mask_zero=True)(ids)
