@@ -9,8 +9,7 @@ import keras_seq.ops.gru.tensorflow
 import keras_seq.ops.lstm.tensorflow
 from keras_seq import layers
 from keras_seq.ops import gru, lstm, xla
-from tests.ops.compare import TOLERANCE, assert_equal, by_reference, values_and_gradients
-from tests.ops.twins import twins_called
+from tests.ops.compare import TOLERANCE, assert_equal, by_reference, twins_called, values_and_gradients
 
 # by operation: the reference, the twin and its module
 LSTM = lstm.lstm, lstm.tensorflow.fast_lstm, lstm.tensorflow
