@@ -15,15 +15,14 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 ANY_BACKEND := tests/layers tests/generation tests/evaluation tests/training tests/ops
 QUICK_ON_JAX := tests/layers/test_contract.py tests/generation/test_sampling_loop.py tests/training/test_guard.py
-SEVERAL_BACKENDS := tests/data/test_pipeline.py tests/ops/test_dispatch.py tests/callbacks/test_backends.py \
+SEVERAL_BACKENDS := tests/data/test_pipeline.py tests/ops/test_dispatch.py tests/callbacks/test_diagnostics.py \
 	tests/evaluation/test_every_backend.py \
 	tests/training/test_backends.py tests/experiments/test_without_tensorflow.py
 SEVERAL_DEVICES := tests/training/test_distributed.py tests/docs/test_communication.py \
 	tests/experiments/test_runs.py
 GPU := KERAS_BACKEND=$(BACKEND) $(PYTHON) -m experiments
 PEERS := tests/pretrained tests/models/test_lora.py tests/models/test_quantization.py tests/data/test_prepare.py \
-	tests/layers/test_mamba2.py tests/layers/test_mlstm.py tests/layers/test_rg_lru.py tests/layers/test_gated_delta_net.py \
-	tests/evaluation/test_harness.py
+	tests/layers/test_linear_layers.py tests/evaluation/test_harness.py
 .PHONY: compare test test-rare test-all backends backends-all peers gpu check smoke smoke-tests docs release clean
 
 compare: .venv/installed

@@ -96,6 +96,15 @@ def _seeded(_one_seed_of_tensorflow):
     keras.utils.set_random_seed(0)
 
 
+def often(names, cases, quick):
+    """Parametrize over cases, a list or a dict by their ids; all but the quick ones are `rare`."""
+    ids, values = (list(cases), cases.values()) if isinstance(cases, dict) else (None, cases)
+    marks = [() if case in quick else pytest.mark.rare for case in cases]
+    values = [[value] if isinstance(names, str) else value for value in values]
+    params = [pytest.param(*value, marks=mark) for value, mark in zip(values, marks, strict=True)]
+    return pytest.mark.parametrize(names, params, ids=ids)
+
+
 @contextlib.contextmanager
 def functions_run_eagerly():
     """Neither trace nor compile on TensorFlow: for tests of many shapes, or of few steps, whose point it is not."""

@@ -4,22 +4,13 @@ import pathlib
 
 import pytest
 
-from keras_seq.files import (
-    atomic_folder,
-    atomic_write,
-    check_regular,
-    is_free,
-    remove_partial_files,
-    set_aside,
-    write_json,
-    write_text,
-)
+from keras_seq import files
 from keras_seq.tokenizers import CharacterTokenizer
 
 
 def test_the_file_appears_whole_and_alone(tmp_path):
     path = tmp_path / "result.txt"
-    with atomic_write(path) as temporary:
+    with files.atomic_write(path) as temporary:
         assert temporary.parent == path.parent
         assert temporary.suffix == path.suffix  # some writers go by it
         temporary.write_text("new")
@@ -33,7 +24,7 @@ def test_after_an_error_the_old_file_is_as_it_was_and_nothing_else_is_there(tmp_
     path.write_text("old")
 
     def fail():
-        with atomic_write(path) as temporary:
+        with files.atomic_write(path) as temporary:
             temporary.write_text("half")
             raise KeyError
 
@@ -46,7 +37,7 @@ def test_after_an_error_the_old_file_is_as_it_was_and_nothing_else_is_there(tmp_
 def test_what_lies_under_the_temporary_name_is_not_written_through(tmp_path):
     (tmp_path / "elsewhere").write_text("theirs")
     (tmp_path / f".result.{os.getpid()}.partial.txt").symlink_to("elsewhere")
-    write_text(tmp_path / "result.txt", "ours")
+    files.write_text(tmp_path / "result.txt", "ours")
     assert (tmp_path / "elsewhere").read_text() == "theirs"
     assert (tmp_path / "result.txt").read_text() == "ours"
     assert not (tmp_path / "result.txt").is_symlink()
@@ -54,7 +45,7 @@ def test_what_lies_under_the_temporary_name_is_not_written_through(tmp_path):
 
 def test_a_folder_appears_whole_and_alone(tmp_path):
     path = tmp_path / "exported"
-    with atomic_write(path) as temporary:
+    with files.atomic_write(path) as temporary:
         (temporary / "inner").mkdir(parents=True)
         (temporary / "inner" / "file").write_text("new")
         assert not path.exists()
@@ -64,7 +55,7 @@ def test_a_folder_appears_whole_and_alone(tmp_path):
 
 def test_after_an_error_no_half_written_folder_is_there(tmp_path):
     def fail():
-        with atomic_write(tmp_path / "exported") as temporary:
+        with files.atomic_write(tmp_path / "exported") as temporary:
             temporary.mkdir()
             (temporary / "missing" / "file").write_text("half")
 
@@ -80,7 +71,7 @@ def test_an_empty_folder_gets_its_files_and_stays(tmp_path, monkeypatch):
     number = path.stat().st_ino
 
     def fail():
-        with atomic_folder(path) as temporary:
+        with files.atomic_folder(path) as temporary:
             (temporary / "config.json").touch()
             raise KeyError
 
@@ -88,7 +79,7 @@ def test_an_empty_folder_gets_its_files_and_stays(tmp_path, monkeypatch):
         fail()
     assert not [*path.iterdir()]
     monkeypatch.setattr(os, "replace", lambda old, new: (moved.append(pathlib.Path(new).name), replace(old, new)))
-    with atomic_folder(path) as temporary:
+    with files.atomic_folder(path) as temporary:
         for name in ("config.json", "model.safetensors", "tokenizer.json"):
             (temporary / name).write_text(name)
         assert not [file for file in path.iterdir() if file != temporary]
@@ -101,32 +92,32 @@ def test_a_path_is_free_for_a_folder_if_nothing_is_there_or_an_empty_one(tmp_pat
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    assert is_free(tmp_path / "new")
-    assert is_free(tmp_path / "empty")
-    assert not any(map(is_free, (tmp_path, tmp_path / "file", tmp_path / "link")))
+    assert files.is_free(tmp_path / "new")
+    assert files.is_free(tmp_path / "empty")
+    assert not any(map(files.is_free, (tmp_path, tmp_path / "file", tmp_path / "link")))
 
 
 def test_a_folder_that_a_killed_process_left_is_removed(tmp_path):
     left = tmp_path / ".exported.4194305.partial"  # no process has such a number
     left.mkdir()
     (left / "file").touch()
-    remove_partial_files(tmp_path)
+    files.remove_partial_files(tmp_path)
     assert os.listdir(tmp_path) == []
 
 
 def test_json_keeps_every_character_and_no_nan(tmp_path):
     path = tmp_path / "value.json"
     value = {"text": "Œ, 猫\n", "numbers": [1, 2.5, None, True]}
-    write_json(path, value)
+    files.write_json(path, value)
     assert json.loads(path.read_text(encoding="utf-8")) == value
     assert "猫" in path.read_text(encoding="utf-8")
     with pytest.raises(ValueError, match="JSON compliant"):
-        write_json(path, {"loss": float("nan")})
+        files.write_json(path, {"loss": float("nan")})
     assert json.loads(path.read_text(encoding="utf-8")) == value
 
 
 def test_a_text_is_written_as_utf_8_with_its_line_ends(tmp_path):
-    write_text(tmp_path / "text", "a\n\nü\n")
+    files.write_text(tmp_path / "text", "a\n\nü\n")
     assert (tmp_path / "text").read_bytes() == "a\n\nü\n".encode()
 
 
@@ -134,13 +125,13 @@ def test_what_a_kill_before_the_rename_leaves_is_removed_and_nothing_else(tmp_pa
     left = []
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", lambda old, new: left.append(pathlib.Path(old)))
-        write_text(tmp_path / "latest", "x")
-        write_json(tmp_path / "result.json", {})
+        files.write_text(tmp_path / "latest", "x")
+        files.write_json(tmp_path / "result.json", {})
         CharacterTokenizer("ab").save(tmp_path / "tokenizer.json")
     assert len(left) == 3
     for path in [*left, tmp_path / "result.json", tmp_path / "tokenizer.json", tmp_path / "mine.part"]:
         path.touch()
-    remove_partial_files(tmp_path)
+    files.remove_partial_files(tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["mine.part", "result.json", "tokenizer.json"]
 
 
@@ -148,19 +139,19 @@ def test_what_another_process_is_writing_stays(tmp_path):
     others, ours = (tmp_path / f".model.{number}.partial.keras" for number in (os.getppid(), os.getpid()))
     for path in (others, ours, tmp_path / ".tokenizer.4194305.partial.json"):  # no process has such a number
         path.touch()
-    remove_partial_files(tmp_path)
+    files.remove_partial_files(tmp_path)
     assert os.listdir(tmp_path) == [others.name]
 
 
 def test_no_temporary_is_an_event_file_to_tensorboard(tmp_path):
-    with atomic_write(tmp_path / "events.out.tfevents.1.v2") as temporary:
+    with files.atomic_write(tmp_path / "events.out.tfevents.1.v2") as temporary:
         assert "tfevents" not in temporary.name
         temporary.touch()
     assert os.listdir(tmp_path) == ["events.out.tfevents.1.v2"]
 
 
 def test_a_folder_in_the_place_of_a_file_is_named_with_what_to_do(tmp_path):
-    writers = {"result.txt": write_text, "tokenizer.json": lambda path, text: CharacterTokenizer(text).save(path)}
+    writers = {"result.txt": files.write_text, "tokenizer.json": lambda path, text: CharacterTokenizer(text).save(path)}
     for name, write in writers.items():
         (tmp_path / name).mkdir()
         with pytest.raises(IsADirectoryError, match="a folder is where this file has to be written") as error:
@@ -176,16 +167,16 @@ def test_only_a_regular_file_is_one_to_read(tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name in ("file", "link"):
-        assert check_regular(tmp_path / name).st_size == 3
+        assert files.check_regular(tmp_path / name).st_size == 3
     for name, reason in {"zero": "regular", "pipe": "regular", "folder": "directory", "none": "No such file"}.items():
         with pytest.raises(OSError, match=reason) as error:
-            check_regular(tmp_path / name)
+            files.check_regular(tmp_path / name)
         assert error.value.filename == str(tmp_path / name)
 
 
 def test_what_was_set_aside_before_stays(tmp_path):
     for text in ("first", "second", "third"):
-        write_text(tmp_path / "events.out.tfevents.1", text)
-        clause = set_aside(tmp_path / "events.out.tfevents.1")
+        files.write_text(tmp_path / "events.out.tfevents.1", text)
+        clause = files.set_aside(tmp_path / "events.out.tfevents.1")
     assert clause == ", and the old file is kept as events.out.events.1.corrupt-3"
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["first", "second", "third"]

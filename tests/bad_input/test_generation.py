@@ -121,11 +121,7 @@ TRAINING = {
         "final_lr_fraction",
     ),
     "InverseSqrtDecay": (training.InverseSqrtDecay, (0, -1, 1.5, "x", None), "embedding_dim"),
-    "InverseSqrtDecay rise": (
-        lambda v: training.InverseSqrtDecay(4, v),
-        (0, -1, 1.5, "x", None),
-        "warmup_steps",
-    ),
+    "InverseSqrtDecay rise": (lambda v: training.InverseSqrtDecay(4, v), (0, -1, 1.5, "x", None), "warmup_steps"),
     "label smoothing": (
         lambda v: TokenCrossEntropy(label_smoothing=v),
         (-1, 1, NAN, "x", None, True),

@@ -2,81 +2,62 @@
 
 import pytest
 
+from keras_seq import data, tokenizers
 from keras_seq.baselines import KneserNeyNGrams, compressed_bits
-from keras_seq.data import (
-    ArrayBatches,
-    Corpus,
-    PythonGeneratorWindows,
-    RandomWindows,
-    SequentialWindows,
-    ShuffledWindows,
-    StatefulWindows,
-    Windows,
-    load_corpus,
-)
 from keras_seq.data.synthetic import Grammar, MarkovChain, Reversal, bracket_grammar, dates, spacing_task
-from keras_seq.tokenizers import (
-    BytePairTokenizer,
-    CharacterTokenizer,
-    WordPieceTokenizer,
-    WordTokenizer,
-    load_tokenizer,
-    split_words,
-)
 
 NAN, HUGE = float("nan"), 2**63
 WHOLE = (0, -1, 1.5, "x", True, NAN, HUGE)
 IDS = list(range(60))
-CORPUS = Corpus("digits", "0123456789", "")
-VOCABULARY, CHAIN = CharacterTokenizer("abc"), MarkovChain(3, 1)
-NGRAMS, PAIRS = KneserNeyNGrams([0, 1, 2], 2, 3), BytePairTokenizer([])
+CORPUS = data.Corpus("digits", "0123456789", "")
+VOCABULARY, CHAIN = tokenizers.CharacterTokenizer("abc"), MarkovChain(3, 1)
+NGRAMS, PAIRS = KneserNeyNGrams([0, 1, 2], 2, 3), tokenizers.BytePairTokenizer([])
 SENTENCES = Grammar({"S": {"(": (0.5, ("A",)), "x": (0.5, ("A",))}, "A": {"z": (1.0, ())}}, "S")
 SMALL = {"alphabet_size": 3, "min_length": 1, "max_length": 2, "batch_size": 2}
-
 TABLE = {  # what is called with each of the values, the values, a word of the sentence
-    "load_corpus": (load_corpus, ("", "no file", "no*", None, 7, b"x", "a\0b", ["x"], [], [7]), "corpus|path"),
+    "load_corpus": (data.load_corpus, ("", "no file", "no*", None, 7, b"x", "a\0b", ["x"], [], [7]), "corpus|path"),
     "load_corpus strip_whitespace": (
-        lambda v: load_corpus("pydoc", strip_whitespace=v),
+        lambda v: data.load_corpus("pydoc", strip_whitespace=v),
         ("x", 7, ""),
         "strip_whitespace",
     ),
     "split": (CORPUS.split, (0, 1, -1, NAN, "x", None, True, 0.05), "train_fraction|short"),
     "split min_length": (lambda v: CORPUS.split(0.5, v), (0, -1, "x", None, 1.5, 100), "min_length|window"),
     "CharacterTokenizer": (
-        CharacterTokenizer,
+        tokenizers.CharacterTokenizer,
         ("", None, 7, b"ab", "ba", "aa", "\ud800", ["a"]),
         "characters|surrogate",
     ),
-    "CharacterTokenizer oov_token": (lambda v: CharacterTokenizer("ab", v), ("x", "error", 7), "oov_token"),
-    "from_text": (CharacterTokenizer.from_text, ("", None, 7, b"x", "\ud800a"), "text|surrogate"),
+    "CharacterTokenizer oov_token": (lambda v: tokenizers.CharacterTokenizer("ab", v), ("x", "error", 7), "oov_token"),
+    "from_text": (tokenizers.CharacterTokenizer.from_text, ("", None, 7, b"x", "\ud800a"), "text|surrogate"),
     "encode": (VOCABULARY.encode, (None, 7, "abd", "\ud800", [1], ["a", "d"], b"\xff", [["a"]]), "text|character"),
     "decode": (VOCABULARY.decode, (None, "a", [3], [-1], [0.5], [[0]], [2**40], 2**70, [True], {}), "id"),
     "decode_tensor": (VOCABULARY.decode_tensor, ([0.5], "a"), "ids"),
-    "from_config": (CharacterTokenizer.from_config, (None, {}, {"characters": "ab"}, [1]), "characters"),
-    "load": (CharacterTokenizer.load, ("no file", "/", None, 7, "a\0b"), "tokenizer"),
-    "load_tokenizer": (load_tokenizer, ("no file", "/", None, 7), "tokenizer"),
+    "from_config": (tokenizers.CharacterTokenizer.from_config, (None, {}, {"characters": "ab"}, [1]), "characters"),
+    "load": (tokenizers.CharacterTokenizer.load, ("no file", "/", None, 7, "a\0b"), "tokenizer"),
+    "load_tokenizer": (tokenizers.load_tokenizer, ("no file", "/", None, 7), "tokenizer"),
     "WordTokenizer": (
-        WordTokenizer,
+        tokenizers.WordTokenizer,
         (None, [], ["a"], ["[UNK]", "a b"], ["[UNK]", ""], ["[UNK]", "a", "a"], ["[UNK]", 7], "x"),
         "vocabulary",
     ),
     "BytePairTokenizer": (
-        BytePairTokenizer,
+        tokenizers.BytePairTokenizer,
         (None, "x", [["a"]], [["a", 7]], [["zz", "a"]], [("a", "b")], [["[PAD]", "a"]]),
         "merge",
     ),
     "WordPieceTokenizer lowercase": (
-        lambda v: WordPieceTokenizer.from_text("ab", lowercase=v),
+        lambda v: tokenizers.WordPieceTokenizer.from_text("ab", lowercase=v),
         ("x", 7, None),
         "lowercase",
     ),
     **{
         f"{kind.__name__} text": (kind.from_text, ("", None, 7, b"x", "\ud800"), "text")
-        for kind in (WordTokenizer, WordPieceTokenizer, BytePairTokenizer)
+        for kind in (tokenizers.WordTokenizer, tokenizers.WordPieceTokenizer, tokenizers.BytePairTokenizer)
     },
     **{
         f"{kind.__name__} {name}": (lambda v, k=kind, n=name: k.from_text("low lower", **{n: v}), values, name)
-        for kind in (WordTokenizer, WordPieceTokenizer, BytePairTokenizer)
+        for kind in (tokenizers.WordTokenizer, tokenizers.WordPieceTokenizer, tokenizers.BytePairTokenizer)
         for name, values in (
             ("vocabulary_size", (0, -1, 1, 1.5, "x", True)),
             ("min_count", (0, -1, 1.5, "x", None, True)),
@@ -89,9 +70,9 @@ TABLE = {  # what is called with each of the values, the values, a word of the s
         (0, 1, -1, 1.5, "x", True, HUGE),
         "length",
     ),
-    "split_words": (split_words, (None, 7, b"x"), "text"),
-    "ArrayBatches": (lambda v: ArrayBatches(v, 2), ((), {}, 7, ([1, 2], [1])), "arrays"),
-    "ArrayBatches batch": (lambda v: ArrayBatches(([1, 2, 3],), v), (*WHOLE, 9), "batch_size"),
+    "split_words": (tokenizers.split_words, (None, 7, b"x"), "text"),
+    "ArrayBatches": (lambda v: data.ArrayBatches(v, 2), ((), {}, 7, ([1, 2], [1])), "arrays"),
+    "ArrayBatches batch": (lambda v: data.ArrayBatches(([1, 2, 3],), v), (*WHOLE, 9), "batch_size"),
     **{
         f"Reversal {name}": (lambda v, n=name: Reversal(**{**SMALL, n: v}), WHOLE, name)
         for name in ("alphabet_size", "min_length", "max_length", "batch_size")
@@ -140,7 +121,14 @@ def test_what_cannot_be_used_is_refused(refused, call, values, word):
         refused(lambda value=value: call(value), word)
 
 
-WINDOWS = (Windows, StatefulWindows, RandomWindows, SequentialWindows, ShuffledWindows, PythonGeneratorWindows)
+WINDOWS = (
+    data.Windows,
+    data.StatefulWindows,
+    data.RandomWindows,
+    data.SequentialWindows,
+    data.ShuffledWindows,
+    data.PythonGeneratorWindows,
+)
 
 
 @pytest.mark.parametrize("kind", WINDOWS)
@@ -167,16 +155,16 @@ def test_steps_that_cannot_be(refused, kind):
 
 def test_other_numbers_of_batches(refused):
     for reset_prob in (-0.1, 1.1, NAN, "x", None):
-        refused(lambda p=reset_prob: StatefulWindows(IDS, 2, 3, reset_prob=p), "reset_prob")
+        refused(lambda p=reset_prob: data.StatefulWindows(IDS, 2, 3, reset_prob=p), "reset_prob")
     for stride in (0, -1, 1.5, "x", HUGE):
-        refused(lambda stride=stride: ShuffledWindows(IDS, 2, 3, stride=stride), "stride")
-    refused(lambda: ShuffledWindows(IDS, 5, 20), "2 windows with sequence_length=20, stride=20, batch_size=5")
-    refused(lambda: StatefulWindows(IDS, 30, 3), "60 ids; expected 91 for batch_size=30")
+        refused(lambda stride=stride: data.ShuffledWindows(IDS, 2, 3, stride=stride), "stride")
+    refused(lambda: data.ShuffledWindows(IDS, 5, 20), "2 windows with sequence_length=20, stride=20, batch_size=5")
+    refused(lambda: data.StatefulWindows(IDS, 30, 3), "60 ids; expected 91 for batch_size=30")
 
 
 def test_what_is_larger_than_anything_learned_is_no_room_to_be_made():
     """The library would make a table for so many, and stop the process where there is no room."""
-    for kind in (WordPieceTokenizer, BytePairTokenizer):
+    for kind in (tokenizers.WordPieceTokenizer, tokenizers.BytePairTokenizer):
         assert kind.from_text("low lower", vocabulary_size=2**62) == kind.from_text("low lower", vocabulary_size=1000)
         assert (
             kind.from_text("low lower", min_count=2**62).vocabulary_size

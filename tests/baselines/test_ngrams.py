@@ -34,9 +34,7 @@ def oracle(train, order, size):
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.lists(st.integers(0, 4), min_size=1, max_size=40),
-    st.lists(st.integers(0, 5), max_size=15),
-    st.integers(1, 5),
+    st.lists(st.integers(0, 4), min_size=1, max_size=40), st.lists(st.integers(0, 5), max_size=15), st.integers(1, 5)
 )
 def test_it_is_the_formula(train, validation, order):
     ngrams, p = KneserNeyNGrams(train, order, 6), oracle(train, order, 6)

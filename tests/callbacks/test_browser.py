@@ -5,7 +5,6 @@ import pytest
 from tests.callbacks.conftest import MODELS, VOCABULARY
 
 pytestmark = pytest.mark.rare
-
 RUNS = [f"{name}-seed0" for name in MODELS]
 
 

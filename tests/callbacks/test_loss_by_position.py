@@ -35,7 +35,7 @@ def test_it_is_the_mean_over_windows_from_the_zero_state(name, max_windows, wind
 def test_the_end_of_the_window_has_a_curve_whatever_its_length():
     model = MODELS["lstm"].build_model(VOCABULARY.vocabulary_size)
     assert [*LossByPosition(IDS, 12).compute_summaries(model).curves] == [
-        *("loss_by_position/0", "loss_by_position/6 to 7", "loss_by_position/9 to 11"),
+        *("loss_by_position/0", "loss_by_position/6 to 7", "loss_by_position/9 to 11")
     ]
     assert [*LossByPosition(IDS, 3).compute_summaries(model).curves] == ["loss_by_position/0", "loss_by_position/2"]
 

@@ -13,7 +13,6 @@ from keras_seq.callbacks import AttentionMaps, GateSaturation
 from tests.callbacks.conftest import MODELS, STEPS, TOKENS, VOCABULARY
 
 pytestmark = pytest.mark.rare  # what the event files hold is also tested by the callbacks and in tests/tracking
-
 RUNS = [f"{name}-seed0" for name in MODELS]
 
 

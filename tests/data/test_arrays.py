@@ -61,8 +61,6 @@ def test_nested_tuples_and_a_single_example():
 
 
 V, PAD, MASK, CLS = 40, 0, 3, 7
-
-
 MASKING = MaskedLMMaskGenerator(MASK, V, unselectable_token_ids=(PAD, CLS), seed=5)
 
 

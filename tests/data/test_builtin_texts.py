@@ -131,8 +131,6 @@ def test_a_python_without_the_sources_of_its_library(monkeypatch):
 
 
 CONTENT = b"First Citizen:\n" * 9000
-
-
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 

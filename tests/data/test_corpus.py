@@ -268,12 +268,6 @@ def test_shakespeare_from_the_data_folder(tmp_path, monkeypatch, short_shakespea
     assert (loaded.name, loaded.text) == ("shakespeare", SHAKESPEARE.decode())
 
 
-def test_shakespeare_from_the_cache_without_a_download(cache, network, short_shakespeare):
-    written(cache / "shakespeare.txt", SHAKESPEARE)
-    network(None)
-    assert load_corpus("shakespeare").text == SHAKESPEARE.decode()
-
-
 def test_shakespeare_downloaded_once_and_whole(cache, network, short_shakespeare):
     network(SHAKESPEARE)
     assert load_corpus("shakespeare").text == SHAKESPEARE.decode()

@@ -9,16 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_seq.data import (
-    ArrayBatches,
-    MaskedLMMaskGenerator,
-    PythonGeneratorWindows,
-    RandomWindows,
-    SequentialWindows,
-    ShuffledWindows,
-    StatefulWindows,
-    pipeline,
-)
+from keras_seq import data
 from keras_seq.data.pipeline import StepDataset, step_dataset
 from keras_seq.data.synthetic import Reversal
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordPieceTokenizer, WordTokenizer
@@ -32,16 +23,16 @@ def datasets():
     for kind in tokenizers:
         tokenizer = kind.from_text(TEXT)
         assert kind is WordPieceTokenizer or tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
-        yield RandomWindows(tokenizer.encode(TEXT), 3, 4, seed=1).dataset
+        yield data.RandomWindows(tokenizer.encode(TEXT), 3, 4, seed=1).dataset
     ids = CharacterTokenizer.from_text(TEXT, oov_token="[UNK]").encode(TEXT + "?")
-    masking = MaskedLMMaskGenerator(mask_token_id=0, vocabulary_size=int(ids.max()) + 1, mask_selection_rate=0.5)
-    windows = ShuffledWindows(ids, 2, 5, stride=3)
+    masking = data.MaskedLMMaskGenerator(mask_token_id=0, vocabulary_size=int(ids.max()) + 1, mask_selection_rate=0.5)
+    windows = data.ShuffledWindows(ids, 2, 5, stride=3)
     yield windows.dataset
     yield lambda *steps: step_dataset(lambda step: masking.batch(step, windows.batch(step)[0]), *steps)
-    yield SequentialWindows(ids[:100], 4, 5).dataset
-    yield PythonGeneratorWindows(ids, 2, 5).dataset
-    yield StatefulWindows(ids, 2, 5, reset_prob=0.5).stateful_dataset
-    yield ArrayBatches({"x": ids, "y": (ids * 0.5).astype("float32")}, 7).dataset
+    yield data.SequentialWindows(ids[:100], 4, 5).dataset
+    yield data.PythonGeneratorWindows(ids, 2, 5).dataset
+    yield data.StatefulWindows(ids, 2, 5, reset_prob=0.5).stateful_dataset
+    yield data.ArrayBatches({"x": ids, "y": (ids * 0.5).astype("float32")}, 7).dataset
     yield Reversal(5, 2, 6, batch_size=8).dataset
 
 
@@ -96,7 +87,7 @@ def test_without_tensorflow_the_batches_are_the_same_to_the_bit_and_train(backen
 @pytest.fixture
 def other_backend(monkeypatch):
     """Has `step_dataset` create what it creates on other backends."""
-    monkeypatch.setattr(pipeline.keras.backend, "backend", lambda: "jax")
+    monkeypatch.setattr(data.pipeline.keras.backend, "backend", lambda: "jax")
 
 
 def test_on_other_backends_a_dataset_is_a_range_of_batches(other_backend):

@@ -28,12 +28,6 @@ def test_draws_are_those_of_the_formula(seed, step):
     assert permutation(11, seed, step, "starts").tolist() == sorted(range(11), key=bits.__getitem__)
 
 
-def test_draws_of_one_seed_and_step():
-    assert uniform((2,), 1, 2, "starts").tolist() == [0.8222519123143145, 0.3709610433728636]
-    assert integers((6,), 100, 1, 2, "starts").tolist() == [82, 37, 27, 24, 95, 35]
-    assert permutation(6, 1, 2, "windows").tolist() == [3, 0, 4, 1, 5, 2]
-
-
 def test_threads_do_not_disturb_each_other():
     steps = range(2000)
     with ThreadPoolExecutor(4) as threads:

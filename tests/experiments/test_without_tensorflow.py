@@ -16,7 +16,6 @@ from keras_seq.models import LANGUAGE_MODELS
 from tests.experiments.test_benchmark import ROOT, without_tensorflow
 
 pytestmark = pytest.mark.rare
-
 MODELS = ["lstm", "transformer", "mamba"]
 SCRIPT = """
 import pathlib, sys

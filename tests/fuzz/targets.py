@@ -18,17 +18,11 @@ import numpy as np
 from experiments.common.jobs import load_config
 from experiments.compare import budgets as compare_budgets
 from experiments.compare.settings import CompareConfig
+from keras_seq import tokenizers
 from keras_seq.data import load_corpus
 from keras_seq.models import LSTMConfig
 from keras_seq.saving import save_model
 from keras_seq.saving.keras_file import load_untrusted_model
-from keras_seq.tokenizers import (
-    BytePairTokenizer,
-    CharacterTokenizer,
-    WordPieceTokenizer,
-    WordTokenizer,
-    load_tokenizer,
-)
 from keras_seq.training import checkpoints, run_folder
 
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-"))
@@ -65,10 +59,10 @@ def _saved(save):
 def tokenizer(data):
     """Reads a tokenizer; what it reads, it writes the same, and it keeps a text."""
     path = _written("tokenizer.json", data)
-    found = load_tokenizer(path)
+    found = tokenizers.load_tokenizer(path)
     found.save(path)
-    assert load_tokenizer(path) == found
-    if isinstance(found, BytePairTokenizer):
+    assert tokenizers.load_tokenizer(path) == found
+    if isinstance(found, tokenizers.BytePairTokenizer):
         assert found.decode(found.encode(TEXT)) == TEXT
 
 
@@ -94,7 +88,7 @@ def corpus(data):
     """Reads a text, and takes it through its characters and back."""
     text = load_corpus(_written("text.txt", data)).text
     assert text.encode() == data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
-    vocabulary = CharacterTokenizer.from_text(text)
+    vocabulary = tokenizers.CharacterTokenizer.from_text(text)
     assert vocabulary.decode(vocabulary.encode(text)) == text
 
 
@@ -125,10 +119,10 @@ def _archive():
 
 ARCHIVE = _archive()
 TOKENIZERS = [
-    CharacterTokenizer("abc"),
-    WordTokenizer.from_text(TEXT),
-    WordPieceTokenizer.from_text(TEXT),
-    BytePairTokenizer.from_text(TEXT, 270),
+    tokenizers.CharacterTokenizer("abc"),
+    tokenizers.WordTokenizer.from_text(TEXT),
+    tokenizers.WordPieceTokenizer.from_text(TEXT),
+    tokenizers.BytePairTokenizer.from_text(TEXT, 270),
 ]
 ARRAYS = {"model/0000/kernel": np.ones((2, 3), "f4"), "optimizer/0000/step": np.array(7)}
 TARGETS = {

@@ -231,8 +231,9 @@ def test_a_tokenizer_json_of_bytes_writes_the_texts_of_its_tokenizer():
     tokenizer = BytePairTokenizer.from_text("cat dog")
     model = LSTMConfig(embedding_dim=4, units=8).build_model(tokenizer.vocabulary_size)
     read = PretrainedTokenizer(tokenizer.to_tokenizer_json())
+    writers = [TextGenerator(model, each) for each in (tokenizer, read)]
     for constraint in (choices([" dog", " cat"]), regex("[a-z]+  é"), regex("[😀-🙏]")):
-        texts = [TextGenerator(model, each)("cat", 20, constraint=constraint, seed=3) for each in (tokenizer, read)]
+        texts = [write("cat", 20, constraint=constraint, seed=3) for write in writers]
         assert re.fullmatch(f"cat({constraint.pattern})", texts[0])
         assert texts[0] == texts[1]
 

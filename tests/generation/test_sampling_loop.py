@@ -11,6 +11,7 @@ from keras_seq.generation.sampling_loop import cache_start
 from keras_seq.models import LSTMConfig, MambaConfig, MinGRUConfig, TransformerConfig
 from keras_seq.ops.compiled import compiled
 from keras_seq.random_draws import uniform_draws
+from tests.conftest import often
 from tests.generation.sampling_oracle import sample
 
 pytestmark = pytest.mark.any_backend
@@ -56,7 +57,7 @@ def whole_passes(model, prompt, count, seed, row, options, penalty=1.0):
     return ids[len(prompt) :]
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.rare) for n in MODELS])
+@often("name", [*MODELS], QUICK)
 def test_the_ids_are_those_of_whole_passes_and_of_the_draws_of_their_row(name, looped):
     (model, loop), count = looped(name), 40  # more than the steps of a call
     options = {"temperature": 0.9, "top_p": 0.95}

@@ -2,13 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_seq.interpretability import (
-    layer_outputs,
-    logit_lens,
-    patched_logits,
-    patched_state_logits,
-    patching_effects,
-)
+from keras_seq.interpretability import layer_outputs, logit_lens, patched_logits, patched_state_logits, patching_effects
 from keras_seq.interpretability.activations import BATCH_SIZE
 from keras_seq.interpretability.lenses import readout
 from keras_seq.layers import LSTM

@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 from keras import ops
 
+import keras_seq.ops
+from tests.conftest import often
+
 BACKEND = keras.backend.backend()
 if BACKEND == "jax":  # spend little on each of many small programs
     import jax
 
     jax.config.update("jax_disable_most_optimizations", True)
+
+ROUTES = ["reference", "kernel"] if BACKEND == "tensorflow" else ["reference"]
 
 hypothesis.settings.register_profile("layers", max_examples=3, deadline=None, derandomize=True)
 hypothesis.settings.load_profile("layers")
@@ -28,14 +33,18 @@ def compiled(function):
     return jax.jit(function)
 
 
+def on(route):
+    """Run the reference or the kernel."""
+    return keras_seq.ops.reference() if route == "reference" else contextlib.nullcontext()
+
+
+def wide(y):
+    return ops.convert_to_numpy(ops.cast(y, "float32"))
+
+
 def rare_on_jax(names, cases, quick):
-    """Parametrize over cases, a list or a dict by their ids. On JAX, which compiles every eager call anew, all but
-    the quick ones are `rare`."""
-    ids, values = (list(cases), list(cases.values())) if isinstance(cases, dict) else (None, cases)
-    marks = [[pytest.mark.rare] * (BACKEND == "jax" and case not in quick) for case in cases]
-    several = not isinstance(names, str)
-    marked = [pytest.param(*(v if several else [v]), marks=m) for v, m in zip(values, marks, strict=True)]
-    return pytest.mark.parametrize(names, marked, ids=ids)
+    """Parametrize; on JAX, which compiles every eager call anew, all but the quick cases are `rare`."""
+    return often(names, cases, quick if BACKEND == "jax" else cases)
 
 
 def handing_masks_on(kind):
@@ -100,6 +109,20 @@ def gradients():
         return [ops.convert_to_numpy(gradient) for gradient in result]
 
     return gradients
+
+
+@pytest.fixture
+def all_gradients(gradients):
+    """The gradients of the mean square of what a layer makes of x, by its weights and by x."""
+
+    def all_gradients(layer, x):
+        def loss(values):
+            y, _ = layer.stateless_call(values[:-1], [], values[-1])
+            return ops.mean(ops.square(ops.cast(y, "float32")))
+
+        return gradients(compiled(loss), [*map(ops.convert_to_numpy, layer.trainable_variables), x])
+
+    return all_gradients
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from keras_seq.ops.lstm import lstm
 from keras_seq.ops.recurrence import fused_rnn
 from keras_seq.ops.tensor_checks import at_least_float32
 from keras_seq.training import compilation, optimizers
-from tests.ops.twins import twins_called
+from tests.ops.compare import twins_called
 
 BACKEND = keras.backend.backend()
 B, T, D = 3, 5, 6

@@ -65,25 +65,6 @@ def test_the_two_have_weights_and_initial_values_of_their_own(make):
         assert (numpy(ours) != numpy(theirs)).any() == drawn, ours.path
 
 
-@each
-def test_with_equal_weights_a_reversed_input_swaps_the_halves(randomize, make):
-    layer, x = weighted(Bidirectional(make()), randomize), draw()
-    layer.backward_layer.set_weights(layer.layer.get_weights())
-    forward, backward = np.split(numpy(layer(x)), 2, -1)
-    np.testing.assert_allclose(
-        numpy(layer(x[:, ::-1].copy()))[:, ::-1], np.concatenate([backward, forward], -1), atol=2e-6
-    )
-
-
-def test_the_future_is_seen(randomize):
-    layer, x = weighted(Bidirectional(LSTM(2, return_sequences=True)), randomize), draw()
-    changed = x.copy()
-    changed[:, -1] += 1.0
-    forward, backward = np.split(numpy(layer(changed)) - numpy(layer(x)), 2, -1)
-    np.testing.assert_array_equal(forward[:, :-1], 0.0)
-    assert (backward[:, 0] != 0).any(-1).all()
-
-
 def test_a_layer_that_was_used_before_keeps_its_weights(randomize):
     inner = weighted(LSTM(2, return_sequences=True), randomize)
     x = draw()

@@ -59,10 +59,6 @@ def test_any_axes_before_the_width(kind, shape):
     )  # positions do not mix
 
 
-def test_the_output_matrix_can_start_at_zero():
-    assert not numpy(GatedFeedForward(5, output_initializer="zeros")(inputs(dtype="float32"))).any()
-
-
 def test_matrices_start_differently():
     layer = GatedFeedForward(4)
     layer.build((None, 4))

@@ -12,8 +12,6 @@ from tests.layers.conftest import compiled
 BACKEND = keras.backend.backend()
 LONG = 4096
 numpy = ops.convert_to_numpy
-
-
 ROUTES = ("reference", "kernel")
 
 

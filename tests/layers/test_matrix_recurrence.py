@@ -5,17 +5,13 @@ from keras import ops
 
 from keras_seq.ops import matrix_recurrence as module
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
+from tests.conftest import often
 from tests.layers.conftest import compiled
 
 BACKEND = keras.backend.backend()
 B, H, K, V = 2, 3, 4, 5
 numpy = ops.convert_to_numpy
-KINDS = {
-    "linear": (),
-    "channels": ("channel_log_decay",),
-    "delta": ("a",),
-    "general": ("channel_log_decay", "a", "b"),
-}
+KINDS = {"linear": (), "channels": ("channel_log_decay",), "delta": ("a",), "general": ("channel_log_decay", "a", "b")}
 PARTS = ("channels", "delta")  # of the general one
 kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -179,7 +175,7 @@ def test_the_gradient_stores_arguments_and_the_state_before_each_group(monkeypat
     assert stored(512)[0] > 2 * long
 
 
-@pytest.mark.parametrize("kind", [*(pytest.param(n, marks=pytest.mark.rare) for n in ("linear", *PARTS)), "general"])
+@often("kind", [*KINDS], ("general",))
 def test_one_graph_serves_every_length(monkeypatch, kind):
     monkeypatch.setattr(module, "GROUP_SIZE", 8)
     if BACKEND != "tensorflow":

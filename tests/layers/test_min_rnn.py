@@ -1,25 +1,18 @@
-import contextlib
-
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-import keras_seq.ops
 from keras_seq.layers import MinGRU, MinLSTM
 from keras_seq.layers.recurrent import min_rnn
-from tests.layers.conftest import compiled, rare_on_jax
+from tests.layers.conftest import ROUTES, compiled, on, rare_on_jax, wide
 
 BACKEND = keras.backend.backend()
 UNITS, WIDTH, LONG = 5, 3, 4096
 numpy = ops.convert_to_numpy
 each = pytest.mark.parametrize("kind", [MinGRU, MinLSTM])
-ROUTES = ["reference", "kernel"] if BACKEND == "tensorflow" else ["reference"]
 both = pytest.mark.parametrize("route", ROUTES)
-
 NARROW = BACKEND == "jax"  # Keras takes logaddexp in float32 there
-
-
 WHOLE = compiled(min_rnn.log_linear_recurrence)
 
 
@@ -27,10 +20,6 @@ WHOLE = compiled(min_rnn.log_linear_recurrence)
 def _compiled(monkeypatch):
     if BACKEND == "jax":
         monkeypatch.setattr(min_rnn, "log_linear_recurrence", WHOLE)
-
-
-def on(route):
-    return keras_seq.ops.reference() if route == "reference" else contextlib.nullcontext()
 
 
 def sigmoid(v):
@@ -73,21 +62,6 @@ def a_state(batch=2, dtype="float32"):
     return np.random.default_rng(5).uniform(0, 2, (batch, UNITS)).astype(dtype)
 
 
-def wide(y):
-    return numpy(ops.cast(y, "float32"))
-
-
-def all_gradients(gradients, layer, x, **kwargs):
-    """Of the mean square, by the weights and by x."""
-    values = [numpy(v) for v in layer.trainable_variables]
-
-    def loss(v):
-        y, _ = layer.stateless_call(v[:-1], [], v[-1], **kwargs)
-        return ops.mean(ops.square(ops.cast(y, "float32")))
-
-    return gradients(compiled(loss), [*values, x])
-
-
 @each
 @both
 @pytest.mark.parametrize(("batch", "length"), [(1, 1), (3, 7)])
@@ -104,26 +78,14 @@ def test_it_is_the_formula_of_the_paper(float64, exact, made, kind, route, batch
 
 
 @each
-def test_no_two_gates_are_alike(made, kind):
-    layer, x = made(kind), inputs()
-    kernel, bias = layer.get_weights()
-    right = numpy(layer(x))
-    for shift in range(1, layer.num_gates):
-        layer.set_weights([np.roll(v, shift * UNITS, axis=-1) for v in (kernel, bias)])
-        got = numpy(layer(x))
-        assert np.abs(got - right).max() > 0.1
-        np.testing.assert_allclose(got, oracle(layer, x), atol=2e-5)
-
-
-@each
 @both
 @rare_on_jax("policy", ["float32", "mixed_bfloat16"], quick=("float32",))
-def test_thousands_of_positions_are_those_of_the_formula(gradients, made, kind, route, policy):
+def test_thousands_of_positions_are_those_of_the_formula(all_gradients, made, kind, route, policy):
     layer, x = made(kind, dtype=policy), inputs(1, LONG)
     x[:, LONG // 2 :] *= 3  # gates wide open and shut
     with on(route):
         y = wide(compiled(layer)(ops.convert_to_tensor(x)))
-        got = all_gradients(gradients, layer, x)
+        got = all_gradients(layer, x)
     rounding = 2e-5 if policy == "float32" else 4e-2
     np.testing.assert_allclose(y, oracle(layer, x), rtol=rounding, atol=rounding)
     assert all(np.isfinite(gradient).all() and gradient.any() for gradient in got)
@@ -132,14 +94,14 @@ def test_thousands_of_positions_are_those_of_the_formula(gradients, made, kind, 
 @each
 @both
 @rare_on_jax("policy", ["float32", "mixed_float16"], quick=("mixed_float16",))
-def test_extreme_gates_are_finite(gradients, kind, route, policy):
+def test_extreme_gates_are_finite(all_gradients, kind, route, policy):
     layer = kind(1, return_sequences=True, dtype=policy)
     layer.build((None, None, layer.num_gates))
     layer.set_weights([np.eye(layer.num_gates), np.zeros(layer.num_gates)])  # x is what the gates see
     corners = np.stack(np.meshgrid(*[[-100.0, 0.5, 100.0]] * layer.num_gates), axis=-1).reshape(1, -1, layer.num_gates)
     x = np.concatenate([corners, corners[:, ::-1]], axis=1).astype("float32")
     with on(route):
-        y, got = wide(layer(x)), all_gradients(gradients, layer, x)
+        y, got = wide(layer(x)), all_gradients(layer, x)
     rounding = 2e-5 if policy == "float32" else 2e-3
     np.testing.assert_allclose(y, oracle(layer, x), rtol=rounding, atol=rounding)
     assert all(np.isfinite(gradient).all() for gradient in got)
@@ -154,13 +116,6 @@ def test_the_output_is_never_negative(made, kind, route):
         y = numpy(layer(5 * inputs(2, 40)))
     assert (y >= 0).all()
     assert y.max() > 1
-
-
-@each
-def test_the_kernel_has_a_block_for_each_gate(made, kind):
-    layer = made(kind)
-    assert layer.num_gates == {MinGRU: 2, MinLSTM: 3}[kind]
-    assert layer.kernel.shape == (WIDTH, layer.num_gates * UNITS)
 
 
 @each

@@ -10,6 +10,7 @@ from keras import ops, tree
 
 import keras_seq.ops
 from keras_seq import layers
+from tests.conftest import often
 from tests.layers.conftest import BACKEND, compiled
 from tests.layers.test_contract import CASES, UNLIKE, B, S, T, arrays, numpy, run
 
@@ -31,10 +32,7 @@ KERNELS = pytest.mark.parametrize("kernels_on", [True, pytest.param(False, marks
 
 def table(cases, *others):
     """Parametrize over the names of layers; on JAX, which compiles every one, unlike ones speak for the others."""
-    quick = (*UNLIKE, *others) if BACKEND == "jax" else cases
-    return pytest.mark.parametrize(
-        "name", [pytest.param(name, marks=[] if name in quick else [pytest.mark.rare]) for name in cases]
-    )
+    return often("name", [*cases], (*UNLIKE, *others) if BACKEND == "jax" else cases)
 
 
 def built(name, randomize):
@@ -176,12 +174,13 @@ def test_a_state_that_is_not_finite_ends_with_its_document(name, randomize):
 
 
 @table(MASKED)
-def test_a_mask_of_another_shape_or_type_is_refused(name):
+def test_a_mask_is_booleans_of_the_rows_and_positions_of_x(name):
     case = CASES[name]
     layer, mask = case.make(), np.ones((B, T), bool)
     values = arrays(case)
     run(layer, values)
-    wrong = mask[:, :-1], mask[:1], mask[0], mask[..., None], mask[:, :1], mask.astype("float32"), mask * 2, mask * -1
+    shapes, rest = (mask[:, :-1], mask[:1], mask[:, :1]), (mask[0], mask[..., None])
+    wrong = *shapes, *rest, mask.astype("float32"), mask * 2, mask * -1
     arguments = {"mask": wrong}
     if takes(case, "reset_mask"):
         arguments["reset_mask"] = wrong
@@ -193,23 +192,18 @@ def test_a_mask_of_another_shape_or_type_is_refused(name):
         for value in values_of_it:
             with pytest.raises(ValueError, match=argument):
                 run(layer, values, **{argument: value})
-
-
-@table(STATEFUL)
-def test_a_state_inside_a_list_is_refused(name):
-    layer = CASES[name].make()
-    x, *context = arrays(CASES[name])
-    run(layer, [x, *context])
-    context = {"context": context[0]} if context else {}
-    state = layer.get_initial_state(B, **capacity(layer), **context)
-    with pytest.raises(ValueError, match="state"):
-        layer(x, state=[state], return_state=True)
+    for value, words in (
+        *((shape, rf"mask has shape .*; expected \[B, T\], here \({B}, {T}\)") for shape in shapes),
+        (mask.astype("float32"), "mask has the dtype float32; expected booleans"),
+        (mask * -1, "mask holds -1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            run(layer, values, mask=value)
+    np.testing.assert_array_equal(*(numpy(run(layer, values, mask=MASK.astype(dtype))) for dtype in ("bool", "int32")))
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="sizes are known in all other programs")
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in ("LSTM", "TransformerBlock") else [pytest.mark.rare]) for n in MASKED]
-)
+@often("name", [*MASKED], ("LSTM", "MinGRU", "TransformerBlock"))
 def test_in_a_graph_a_mask_of_another_size_is_never_spread(name, randomize):
     import tensorflow as tf
 
@@ -239,8 +233,7 @@ def test_in_a_graph_a_mask_of_another_size_is_never_spread(name, randomize):
     flat = tree.flatten(state)
     specs = [tf.TensorSpec((None, *v.shape[1:]) if len(v.shape) else (), v.dtype) for v in flat]
     with_state = tf.function(
-        lambda x, *flat: layer(x, state=tree.pack_sequence_as(state, flat)),
-        input_signature=[signature[0], *specs],
+        lambda x, *flat: layer(x, state=tree.pack_sequence_as(state, flat)), input_signature=[signature[0], *specs]
     )
     three = np.concatenate([values[0], values[0][:1]])
     assert np.isfinite(numpy(with_state(three, *flat))).all()

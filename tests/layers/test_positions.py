@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_seq.layers import AlibiPositions, LearnedPositions, PositionalEncoding, RotaryPositions
+from keras_seq.layers import AlibiPositions, LearnedPositions, PositionalEncoding, RotaryPositions, SegmentEmbedding
 from keras_seq.layers.attention.relative_positions import SCALINGS, rotate, slopes
 
 numpy = ops.convert_to_numpy
@@ -17,9 +17,6 @@ LEFT = np.array([[0, 0, 1, 1], [1, 1, 1, 1]], bool)
 
 def inputs(B=2, T=4, D=6, seed=0):
     return np.random.default_rng(seed).normal(size=(B, T, D)).astype("float32")
-
-
-# --- sines and cosines
 
 
 @pytest.mark.parametrize("D", [1, 2, 5, 6])
@@ -107,9 +104,6 @@ def test_start_and_state_together_are_refused(layer):
         layer(inputs(), start=2, state=layer.get_initial_state(2))
 
 
-# --- learned vectors
-
-
 def test_learned_positions_are_the_rows():
     layer, x = LearnedPositions(4), inputs()
     np.testing.assert_allclose(numpy(layer(x)), x + numpy(layer.embeddings), atol=1e-6)
@@ -124,9 +118,6 @@ def test_past_the_length_is_an_error():
     y = numpy(layer(inputs(T=4), start=ops.convert_to_tensor(2)))
     assert np.isfinite(y[:, :2]).all()
     assert np.isnan(y[:, 2:]).all()
-
-
-# --- rotations
 
 
 def test_rotary_is_multiplication_by_a_complex_number():
@@ -191,9 +182,6 @@ def test_length_scalings():
     np.testing.assert_allclose(longer, 0.1 * math.log(4) + 1, rtol=1e-6)
 
 
-# --- biases
-
-
 def test_alibi_slopes():
     np.testing.assert_allclose(slopes(8), [2**-n for n in range(1, 9)])
     np.testing.assert_allclose(slopes(1), [2**-8])
@@ -212,9 +200,6 @@ def test_alibi_bias_is_the_slope_times_the_distance(heads):
     np.testing.assert_allclose(numpy(by_row), bias[None])
 
 
-# --- settings
-
-
 @pytest.mark.parametrize(
     "positions", [RotaryPositions(), RotaryPositions(500.0, "yarn", 4.0, 128), AlibiPositions()], ids=str
 )
@@ -223,3 +208,43 @@ def test_position_objects_revive_by_value(positions):
     assert revived == positions
     assert type(revived) is type(positions)
     assert not hasattr(positions, "base") or dataclasses.replace(positions, base=7.0) != revived
+
+
+BACKEND = keras.backend.backend()
+SEGMENTS = np.array([[0, 0, 1, 2, 2], [2, 1, 1, 0, 0]])
+
+
+def test_segments_add_the_row_of_the_segment():
+    layer, x = SegmentEmbedding(3), inputs(T=5)
+    y = numpy(layer(x, SEGMENTS))
+    np.testing.assert_allclose(y, x + numpy(layer.embeddings)[SEGMENTS], atol=1e-6)
+    np.testing.assert_array_equal(numpy(layer(x, SEGMENTS.astype("int32"))), y)
+    assert layer.embeddings.shape == (3, 6)
+
+
+@pytest.mark.parametrize("bad", [3, -1])
+def test_a_segment_out_of_range_is_an_error_or_nan_where_it_is_not_known(bad):
+    layer, segments = SegmentEmbedding(3), np.where(np.arange(5) == 2, bad, SEGMENTS)
+    with pytest.raises(ValueError, match=rf"segment_ids holds {bad}; expected numbers from 0 to 2\."):
+        layer(inputs(T=5), segments)
+    with pytest.raises(ValueError, match=f"segment_ids holds {bad}"):
+        layer(inputs(T=5), ops.convert_to_tensor(segments))
+    if BACKEND == "torch":
+        return  # torch.compile needs a C++ compiler and a minute
+    symbolic = keras.Input((None, 6)), keras.Input((None,), dtype="int32")
+    model = keras.Model(symbolic, layer(*symbolic))
+    model.compile(jit_compile=True)
+    y = model.predict_on_batch([inputs(T=5), segments])
+    np.testing.assert_array_equal(np.isnan(y).all(axis=-1), [np.arange(5) == 2] * 2)
+    assert np.isnan(y).any(axis=-1).sum() == 2
+
+
+def test_wrong_segments_are_refused():
+    with pytest.raises(ValueError, match="num_segments=0; expected an integer of at least 1"):
+        SegmentEmbedding(0)
+    with pytest.raises(ValueError, match=r"inputs has shape \(2, 6\); expected \[B, T, D\]"):
+        SegmentEmbedding(3)(inputs(T=5)[:, 0], SEGMENTS[:, 0])
+    layer = SegmentEmbedding(3)
+    layer(inputs(T=5), SEGMENTS)
+    with pytest.raises(ValueError, match=r"expected \[B, T, 6\]"):
+        layer(inputs(T=5)[..., :1], SEGMENTS)

@@ -10,7 +10,7 @@ import pytest
 from keras import ops, tree
 
 from keras_seq.layers import GRU, LSTM, LayerNormLSTM, SimpleRNN
-from tests.conftest import ignores_dropped_masks
+from tests.conftest import often
 from tests.layers.conftest import rare_on_jax
 
 BACKEND = keras.backend.backend()
@@ -125,14 +125,7 @@ CASES = {
 QUICK = ("tanh", "gru_reset_before", "lstm", "layer_norm_lstm")
 each = rare_on_jax("case", CASES, QUICK)
 # in a compiled program the cells differ by the parts of their state
-functional = pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=[] if name in ("gru_reset_before", "lstm") else pytest.mark.rare)
-        for name, case in CASES.items()
-    ],
-    ids=CASES,
-)
+functional = often("case", CASES, ("gru_reset_before", "lstm"))
 of_keras = rare_on_jax("case", {name: case for name, case in CASES.items() if case.keras}, QUICK)
 
 
@@ -182,41 +175,6 @@ def test_it_is_the_formula(case, batch, length, mask):
     got = values(layer(x, state=state, mask=mask, return_state=True))
     weights = [wide(w) for w in layer.weights]
     assert_close(got, oracle(case.cell, x, weights, [wide(part) for part in tree.flatten(state)], mask), **ORACLE_NEAR)
-
-
-@rare_on_jax("case", {name: case for name, case in CASES.items() if case.gates > 1}, QUICK)
-def test_the_oracle_tells_the_gates_apart(case):
-    layer = weighted(case.make())
-    x, state = draw(1, 3, D), [draw(1, UNITS, seed=n) for n in range(len(tree.flatten(layer.get_initial_state(1))))]
-    weights = [wide(w) for w in layer.weights]
-    expected = oracle(case.cell, x, weights, state)[0]
-    for n, weight in enumerate(weights):
-        if weight.shape[-1] != case.gates * UNITS:
-            continue  # not one of the gates' weights
-        for a, b in itertools.combinations(range(case.gates), 2):
-            blocks = np.split(weight, case.gates, -1)
-            blocks[a], blocks[b] = blocks[b], blocks[a]
-            swapped = [*weights[:n], np.concatenate(blocks, -1), *weights[n + 1 :]]
-            assert np.abs(oracle(case.cell, x, swapped, state)[0] - expected).max() > 1e-3
-
-
-@ignores_dropped_masks
-@of_keras
-@pytest.mark.parametrize("mask", [None, [[1, 1, 0, 0], [1, 1, 1, 0], [1] * 4]], ids=["whole", "padded"])
-def test_weights_are_those_of_keras(case, mask):
-    mask = None if mask is None else np.array(mask, bool)
-    x, ours = draw(3, 4, D), weighted(case.make())
-    theirs = case.keras(return_sequences=True, return_state=True)
-    theirs.build((None, None, D))
-    theirs.set_weights(ours.get_weights())
-    real = slice(None) if mask is None else mask
-    y, *state = values(ours(x, mask=mask, return_state=True))
-    keras_y, *keras_state = values(theirs(x, mask=None if mask is None else ops.convert_to_tensor(mask)))
-    assert_close([y[real], *state], [keras_y[real], *keras_state], atol=2e-6)
-    back = case.make()
-    back.build((None, None, D))
-    back.set_weights(theirs.get_weights())
-    np.testing.assert_array_equal(numpy(back(x, mask=mask)), y)
 
 
 @of_keras
@@ -303,20 +261,6 @@ def test_dropout_keeps_the_same_features_at_every_position_of_a_row(case, option
     assert found.any(axis=0).all()  # each row is one of them
     assert not found.all(axis=1).any()  # and not all the same one
     assert found.any(axis=1).sum() > 2
-
-
-@each
-def test_dropout_comes_from_the_seed(case):
-    x = draw(4, 3, D)
-
-    def twice(seed):
-        layer = weighted(case.make(dropout=0.4, recurrent_dropout=0.4, seed=seed))
-        return values([layer(x, training=True) for _ in range(2)])
-
-    first, again, other = twice(1), twice(1), twice(2)
-    assert_close(first, again, rtol=0)
-    assert (first[0] != first[1]).any()
-    assert (first[0] != other[0]).any()
 
 
 @each

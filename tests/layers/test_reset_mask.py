@@ -6,6 +6,7 @@ from keras import ops, tree
 
 import keras_seq.ops
 from keras_seq import layers
+from tests.conftest import often
 from tests.layers.test_state_laws import MAKERS
 
 D = 6
@@ -23,16 +24,9 @@ CASES = RECURRENT | {
     name: lambda options=options: layers.MultiHeadSelfAttention(2, key_dim=4, causal=True, **options())
     for name, options in ATTENTION.items()
 }
-every_layer = pytest.mark.parametrize("name", CASES)
 # what is a part of another, or resets as another does; of these and others `make test-all` runs more
 LIKE_OTHERS = ("SimpleRNN", "GRU", "GRU, reset before", "LayerNormLSTM", "MinLSTM", "GriffinRecurrentBlock")
 LIKE_OTHERS += ("GatedLinearAttention", "MLSTM", "RWKV7TimeMix", "RWKV7Blocks", "PositionalEncoding", "plain")
-
-
-def often(*names):
-    """Parametrize over all layers; those not named are rare."""
-    marks = {name: [] if name in names else [pytest.mark.rare] for name in CASES}
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, mark in marks.items()])
 
 
 @pytest.fixture
@@ -70,12 +64,14 @@ def by_itself(layer, x, reset_mask, mask=None):
     )
 
 
-@often(*CASES.keys() - LIKE_OTHERS)
+@often("name", [*CASES], CASES.keys() - LIKE_OTHERS)
 def test_each_document_by_itself(make, name):
     check_documents(make(name), *inputs())
 
 
-@often("MinGRU", "SelectiveStateSpace", "GatedDeltaNet")  # scans and chunks: the others know no length
+@often(
+    "name", [*CASES], ("MinGRU", "SelectiveStateSpace", "GatedDeltaNet")
+)  # scans and chunks: the others know no length
 def test_each_document_by_itself_in_a_long_row(make, name):
     check_documents(make(name), *inputs(length=70))
 
@@ -91,7 +87,7 @@ def check_documents(layer, x, reset_mask, mask):
         np.testing.assert_allclose(numpy(layer(x, reset_mask=reset_mask, mask=mask)), y, atol=2e-5)
 
 
-@often("LSTM", "SelectiveStateSpace", "GatedDeltaNet", "rotary")
+@often("name", [*CASES], ("LSTM", "SelectiveStateSpace", "GatedDeltaNet", "rotary"))
 @pytest.mark.parametrize("with_mask", [True, pytest.param(False, marks=pytest.mark.rare)])
 def test_parts_with_a_state_are_the_whole(make, name, with_mask):
     layer, (x, reset_mask, mask) = make(name), inputs()
@@ -109,15 +105,6 @@ def test_parts_with_a_state_are_the_whole(make, name, with_mask):
     if name not in ATTENTION:
         _, expected = layer(x, return_state=True, **masks)
         tree.map_structure(lambda a, b: np.testing.assert_allclose(numpy(a), numpy(b), atol=2e-5), state, expected)
-
-
-@every_layer
-def test_a_reset_mask_of_another_shape_or_dtype_is_refused(make, name):
-    layer, (x, reset_mask, _) = make(name), inputs()
-    with pytest.raises(ValueError, match="reset_mask"):
-        layer(x, reset_mask=reset_mask[:, :-1])
-    with pytest.raises(ValueError, match="reset_mask"):
-        layer(x, reset_mask=reset_mask.astype("float32"))
 
 
 def test_backwards_there_is_no_reset():

@@ -70,13 +70,6 @@ def test_the_state_has_an_entry_for_each_layer_that_keeps_one(made):
     np.testing.assert_allclose(numpy(h), numpy(gru(u, return_state=True)[1]), atol=1e-6)
 
 
-def test_masks_come_by_keras_own_route(made):
-    ids = np.array([[3, 1, 0, 0, 2, 1], [1] * T])
-    embedding, block = keras.layers.Embedding(5, D, mask_zero=True), made()
-    expected = numpy(block(numpy(embedding(ids)), mask=ids != 0))
-    np.testing.assert_allclose(numpy(block(embedding(ids)))[ids != 0], expected[ids != 0], atol=1e-6)
-
-
 class Notes(keras.layers.Layer):
     """Adds its number and notes what it was called with."""
 
@@ -230,16 +223,3 @@ def test_layers_that_do_not_give_the_width_back_are_refused(layers):
         ValueError, match=r"The layers return \(None, None, \d\) for \(None, None, 4\); expected the same"
     ):
         PreNormResidual(layers).build((None, None, D))
-
-
-def test_gradients_are_those_of_finite_differences(float64, check_gradients, randomize):
-    if keras.backend.backend() != "tensorflow":
-        pytest.skip("Keras normalizes in float32 there")
-    layers = [
-        CausalDepthwiseConv1D(2, dtype="float64"),
-        MinGRU(3, dtype="float64", return_sequences=True),
-        keras.layers.Dense(D, dtype="float64"),
-    ]
-    block, x = PreNormResidual(layers, dtype="float64"), inputs().astype("float64")
-    block.build((None, None, D))
-    check_gradients(randomize(block), x, mask=np.array([[1, 0, 1, 1, 0, 0], [1] * T], bool))

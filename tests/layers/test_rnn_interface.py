@@ -11,10 +11,10 @@ from keras import ops, tree
 import keras_seq.layers as ours
 from keras_seq.layers import Stateful
 from keras_seq.models import LanguageModel
+from tests.conftest import often
 from tests.layers.conftest import handing_masks_on, rare_on_jax
 
 pytestmark = pytest.mark.filterwarnings("ignore:Layer 'global_max_pooling1d")  # which destroys a mask, as it says
-
 BACKEND = keras.backend.backend()
 numpy = ops.convert_to_numpy
 IDS = np.array([[3, 1, 4, 0, 0], [2, 7, 1, 8, 2], [5, 0, 0, 0, 0]])
@@ -178,10 +178,7 @@ def test_a_program_for_keras_gives_the_same_numbers(snippet):
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "snippet",
-    [pytest.param(SNIPPETS[name], marks=[] if name in SAVED else pytest.mark.rare, id=name) for name in SNIPPETS],
-)
+@often("snippet", SNIPPETS, SAVED)
 def test_its_saved_file_gives_the_same_and_keeps_every_argument(snippet, tmp_path):
     mine, _, x = pair(snippet)
     mine.save(tmp_path / "model.keras")
@@ -194,26 +191,20 @@ def test_its_saved_file_gives_the_same_and_keeps_every_argument(snippet, tmp_pat
         np.testing.assert_array_equal(numpy(got), numpy(expected))
 
 
-@pytest.mark.parametrize("name", ["classifier", "both ways", "seq2seq", "constraints"])
+@pytest.mark.parametrize("name", ["classifier", "both ways", "seq2seq", "constraints", "reset_after=False"])
 @pytest.mark.skipif(BACKEND == "jax", reason="what a file holds is the same on every backend")
-def test_weights_saved_with_keras_are_loaded(name, tmp_path):
-    _, model, x = pair(SNIPPETS[name])
+def test_weights_saved_with_keras_are_loaded_and_ours_into_keras(name, tmp_path):
+    same, model, x = pair(SNIPPETS[name])
     mine, _ = SNIPPETS[name](ours)
     for file in ("k.weights.h5", "k.keras"):
         model.save_weights(tmp_path / file) if file.endswith(".h5") else model.save(tmp_path / file)
         mine.set_weights([np.zeros(w.shape) for w in mine.weights])
         mine.load_weights(tmp_path / file)
         assert_same(mine, model, x)
-
-
-@pytest.mark.parametrize("name", ["classifier", "both ways", "seq2seq", "reset_after=False"])
-@pytest.mark.skipif(BACKEND == "jax", reason="what a file holds is the same on every backend")
-def test_saved_weights_are_loaded_into_keras(name, tmp_path):
-    model, _, x = pair(SNIPPETS[name])
-    model.save_weights(tmp_path / "o.weights.h5")
+    same.save_weights(tmp_path / "o.weights.h5")
     keras_model, _ = SNIPPETS[name](theirs)
     keras_model.load_weights(tmp_path / "o.weights.h5")
-    assert_same(model, keras_model, x)
+    assert_same(same, keras_model, x)
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ CASES = {  # a layer and T; as long as its loop in XLA needs it
     "LSTM in XLA": (lambda **k: layers.LSTM(256, **LONG, **k), 16),
     "GRU in XLA": (lambda **k: layers.GRU(256, **LONG, **k), 16),
     "MinGRU": (lambda **k: layers.MinGRU(4, **LONG, **k), 5),
-    "SelectiveStateSpace": (lambda **k: layers.SelectiveStateSpace(state_dim=3, **k), 5),
+    "SelectiveStateSpace": (lambda **k: layers.SelectiveStateSpace(state_dim=3, **k), 3),
     "RGLRU": (lambda **k: layers.RGLRU(2, **k), 5),
-    "GatedDeltaNet": (lambda **k: layers.GatedDeltaNet(2, **k), 5),
+    "GatedDeltaNet": (lambda **k: layers.GatedDeltaNet(2, **k), 3),
 }
 
 

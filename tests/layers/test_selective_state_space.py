@@ -1,24 +1,18 @@
-import contextlib
-
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-import keras_seq.ops
 from keras_seq.layers import SelectiveStateSpace
 from keras_seq.layers.linear import mamba
 from keras_seq.layers.linear.mixer import TimeStepBias
-from tests.layers.conftest import compiled, rare_on_jax
+from tests.layers.conftest import ROUTES, compiled, on, rare_on_jax, wide
 
 BACKEND = keras.backend.backend()
 B, T, D, N, LONG = 2, 6, 3, 4, 4096
 OPTIONS = {"state_dim": N, "kernel_size": 3, "dt_rank": 2, "use_bias": True}
 numpy = ops.convert_to_numpy
-ROUTES = ["reference", "kernel"] if BACKEND == "tensorflow" else ["reference"]
 both = pytest.mark.parametrize("route", ROUTES)
-
-
 WHOLE = compiled(mamba.selective_scan)
 
 
@@ -26,10 +20,6 @@ WHOLE = compiled(mamba.selective_scan)
 def _compiled(monkeypatch):
     if BACKEND == "jax":
         monkeypatch.setattr(mamba, "selective_scan", WHOLE)
-
-
-def on(route):
-    return keras_seq.ops.reference() if route == "reference" else contextlib.nullcontext()
 
 
 def scan_oracle(x, delta, a, b, c, h):
@@ -78,24 +68,9 @@ def inputs(batch=B, length=T, seed=1, dtype="float32"):
     return np.random.default_rng(seed).normal(size=(batch, length, D)).astype(dtype)
 
 
-def wide(y):
-    return numpy(ops.cast(y, "float32"))
-
-
 def parts(y, state):
     """y and the two parts of the state."""
     return y, state[0], state[1]
-
-
-def all_gradients(gradients, layer, x):
-    """Of the mean square, by the weights and by x."""
-    values = [numpy(v) for v in layer.trainable_variables]
-
-    def loss(v):
-        y, _ = layer.stateless_call(v[:-1], [], v[-1])
-        return ops.mean(ops.square(ops.cast(y, "float32")))
-
-    return gradients(compiled(loss), [*values, x])
 
 
 @both
@@ -126,24 +101,24 @@ def test_it_is_the_formula(float64, exact, made, route, options):
 
 @both
 @rare_on_jax("policy", ["float32", "mixed_bfloat16"], quick=("float32",))
-def test_thousands_of_positions_are_those_of_the_formula(gradients, route, policy):
+def test_thousands_of_positions_are_those_of_the_formula(all_gradients, route, policy):
     layer, x = SelectiveStateSpace(**OPTIONS, expand=1, dtype=policy), inputs(1, LONG)
     layer.build(x.shape)  # the weights of a start, whose A and step lengths reach far
     with on(route):
-        y, got = wide(compiled(layer)(ops.convert_to_tensor(x))), all_gradients(gradients, layer, x)
+        y, got = wide(compiled(layer)(ops.convert_to_tensor(x))), all_gradients(layer, x)
     expected = oracle(layer, x)[0]
     np.testing.assert_allclose(y, expected, atol=2e-5 if policy == "float32" else 0.03 * np.abs(expected).max())
     assert all(np.isfinite(gradient).all() and gradient.any() for gradient in got)
 
 
 @both
-def test_long_steps_forget_and_short_ones_keep(gradients, made, route):
+def test_long_steps_forget_and_short_ones_keep(all_gradients, made, route):
     layer, x = made(), inputs()
     layer.dt_up.bias.assign([200.0] * D + [-200.0] * D)
     before = layer.convolution.get_initial_state(B), ops.ones((B, 2 * D, N))
     with on(route):
         _, (_, h) = layer(x, state=before, return_state=True)
-        got = all_gradients(gradients, layer, x)
+        got = all_gradients(layer, x)
     alone = numpy(layer(x, return_state=True)[1][1])  # from the zero state
     np.testing.assert_array_equal(numpy(h)[:, D:], 1.0)
     np.testing.assert_allclose(numpy(h)[:, :D], alone[:, :D], rtol=1e-5)
@@ -158,10 +133,7 @@ def test_step_lengths_are_even_in_the_logarithm():
     np.testing.assert_allclose(np.diff(np.log(lengths)), np.log(100) / 8, rtol=5e-3)
     lengths = np.log1p(np.exp(numpy(TimeStepBias(0.01, 1.0)((3,)))))
     np.testing.assert_allclose(lengths, [0.01, 0.1, 1.0], rtol=1e-4)
-    assert TimeStepBias.from_config(TimeStepBias(0.01, 1.0).get_config()).get_config() == {
-        "min_dt": 0.01,
-        "max_dt": 1,
-    }
+    assert TimeStepBias.from_config(TimeStepBias(0.01, 1.0).get_config()).get_config() == {"min_dt": 0.01, "max_dt": 1}
 
 
 def test_weights_at_the_start():

@@ -7,19 +7,12 @@ from keras import ops
 
 from keras_seq import layers
 from tests.layers.conftest import rare_on_jax
-from tests.layers.test_state_laws import SINGLE as STATEFUL
+from tests.layers.test_state_laws import MIXERS, SINGLE
 
 X = np.random.default_rng(0).normal(size=(4, 6, 8)).astype("float32")
+STATEFUL = SINGLE | MIXERS
 QUICK = ("LSTM", "MinGRU", "SelectiveStateSpace")
 each = rare_on_jax("make", STATEFUL, QUICK)
-in_graphs = pytest.mark.parametrize(
-    "make",
-    [
-        pytest.param(make, marks=[] if name in (*QUICK, "CausalDepthwiseConv1D") else pytest.mark.rare)
-        for name, make in STATEFUL.items()
-    ],
-    ids=STATEFUL,
-)
 
 
 def built(make):
@@ -40,7 +33,8 @@ def test_a_state_of_other_rows_or_of_another_layer_is_refused(make):
             layer(x, state=layer.get_initial_state(rows))
     with pytest.raises(ValueError, match="state has the shapes"):
         layer.step(X[:, 0], layer.get_initial_state(1))
-    for state in (7, "x", {}, (), built(lambda: layers.LSTM(1)).get_initial_state(4), cached().get_initial_state(4, 8)):
+    of_others = built(lambda: layers.LSTM(1)).get_initial_state(4), cached().get_initial_state(4, 8)
+    for state in (7, "x", {}, (), [layer.get_initial_state(4)], *of_others):
         with pytest.raises(ValueError, match=r"state has the shapes .*; expected "):
             layer(X, state=state)
 
@@ -58,7 +52,7 @@ def test_a_cache_of_other_rows_heads_or_names_is_refused():
         for x, rows in ((X, 1), (X[:1], 4)):
             with pytest.raises(ValueError, match="state has the shapes"):
                 part(x, state=part.get_initial_state(rows, capacity=8))
-        for state in ({}, (), built(STATEFUL["LSTM"]).get_initial_state(4), 7):
+        for state in ({}, (), built(STATEFUL["LSTM"]).get_initial_state(4), 7, [part.get_initial_state(4, capacity=8)]):
             with pytest.raises(ValueError, match="state has the shapes"):
                 part(X, state=state)
     one_head = built(lambda: layers.MultiHeadSelfAttention(2, num_key_value_heads=1, causal=True))
@@ -82,21 +76,6 @@ MASKED = {
 }
 
 
-@rare_on_jax("make", MASKED, quick=(*QUICK, "MultiHeadSelfAttention", "PositionalEncoding"))
-def test_a_mask_is_booleans_of_the_rows_and_positions_of_x(make):
-    layer = built(make)
-    for shape in ((4, 7), (4, 1), (1, 6), (5, 6)):
-        with pytest.raises(ValueError, match=r"mask has shape .*; expected \[B, T\], here \(4, 6\)"):
-            layer(X, mask=np.ones(shape, bool))
-    with pytest.raises(ValueError, match="mask has the dtype float32; expected booleans"):
-        layer(X, mask=np.full((4, 6), 0.3, "float32"))
-    with pytest.raises(ValueError, match="mask holds -1"):
-        layer(X, mask=np.where(np.arange(6) < 4, 1, -1) * np.ones((4, 1), int))
-    real = np.arange(6) < 4 + np.zeros((4, 1), int)
-    a, b = (ops.convert_to_numpy(layer(X, mask=real.astype(dtype))) for dtype in ("bool", "int32"))
-    np.testing.assert_array_equal(a, b)
-
-
 def test_an_additive_attention_mask_is_refused_and_not_inverted():
     layer, causal = built(lambda: layers.MultiHeadSelfAttention(2)), np.tril(np.ones((6, 6), bool))
     additive = np.where(causal, 0, -1e9).astype("float32")
@@ -110,16 +89,6 @@ def test_an_additive_attention_mask_is_refused_and_not_inverted():
     for shape in ((7, 7), (3, 6, 6), (4, 3, 6, 6)):
         with pytest.raises(ValueError, match=r"attention_mask has shape .*; expected \["):
             layer(X, attention_mask=np.ones(shape, bool))
-
-
-def test_complex_numbers_are_refused():
-    for make in (
-        *MASKED.values(),
-        lambda: layers.PreNormResidual([layers.GRU(8, return_sequences=True)]),
-        lambda: layers.TransformerBlock(2, 8),
-    ):
-        with pytest.raises(ValueError, match="inputs has the dtype complex64; expected real numbers"):
-            built(make)(X.astype("complex64"))
 
 
 @pytest.mark.parametrize("make", [layers.PositionalEncoding, lambda: layers.LearnedPositions(9)])
@@ -149,46 +118,6 @@ def test_segments_and_reset_rows_are_what_they_say():
     for reset_mask in (np.array([True]), np.array(True), np.ones(5, bool), np.full(4, 0.5, "float32")):
         with pytest.raises(ValueError, match="reset_mask has"):
             stateful(X, reset_mask=reset_mask, training=True)
-
-
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="only its graphs have sizes that are not known")
-@in_graphs
-def test_where_a_graph_does_not_know_the_rows_a_wrong_state_or_mask_gives_no_plausible_number(make):
-    import tensorflow as tf
-
-    def wrong(call):  # an error or NaN: either is right, a plausible number is not
-        try:
-            return np.isnan(call()).any()
-        except tf.errors.InvalidArgumentError:
-            return True
-
-    layer = built(make)
-    with_state = tf.function(
-        lambda x, state: layer(x, state=state, return_state=True)[0],
-        input_signature=[
-            tf.TensorSpec((None, 6, 8)),
-            tf.nest.map_structure(
-                lambda part: tf.TensorSpec((None, *part.shape[1:]), part.dtype), layer.get_initial_state(1)
-            ),
-        ],
-    )
-    np.testing.assert_allclose(with_state(X, layer.get_initial_state(4)), layer(X), atol=1e-5)
-    for x, rows in ((X, 1), (X[:1], 4)):
-        assert wrong(lambda x=x, rows=rows: with_state(x, layer.get_initial_state(rows)))
-    with_mask = tf.function(
-        lambda x, mask: layer(x, mask=mask),
-        input_signature=[tf.TensorSpec((None, None, 8)), tf.TensorSpec((None, None), "bool")],
-    )
-    for shape in ((4, 1), (1, 6), (6, 4)):
-        assert wrong(lambda shape=shape: with_mask(X, np.ones(shape, bool)))
-    with_mask = tf.function(
-        lambda x, mask: layer(x, mask=mask),
-        input_signature=[tf.TensorSpec((None, None, 8)), tf.TensorSpec((None, None), "int32")],
-    )
-    real = np.arange(6) < 4 + np.zeros((4, 1), "int32")
-    np.testing.assert_allclose(with_mask(X, real.astype("int32")), layer(X, mask=real), atol=1e-5)
-    for false in (-1, 2):
-        assert np.isnan(with_mask(X, np.where(real, 1, false))).any()
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="only its graphs have sizes that are not known")

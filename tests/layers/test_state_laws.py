@@ -10,7 +10,8 @@ from keras import ops, tree
 import keras_seq.ops
 from keras_seq import layers
 from keras_seq.training.muon import muon_blocks
-from tests.layers.conftest import compiled, rare_on_jax
+from tests.conftest import often
+from tests.layers.conftest import compiled, rare_on_jax, wide
 
 BACKEND = keras.backend.backend()
 B, T, D = 2, 9, 6
@@ -41,7 +42,7 @@ SINGLE = {
 OTHERS = SINGLE | {
     "PreNormResidual": lambda **k: layers.PreNormResidual(
         [layers.CausalDepthwiseConv1D(3, **k), layers.MinGRU(5, **ALL, **k), layers.Dense(D, **k)], **k
-    ),
+    )
 }
 MAKERS = MIXERS | OTHERS
 QUICK = ("GatedDeltaNet", "SLSTM", "RWKV7Blocks")
@@ -52,15 +53,9 @@ SCANS = ("MinGRU", "MinLSTM", "SelectiveStateSpace")
 ROUNDING = {"float32": 1e-5, "mixed_bfloat16": 3e-2, "mixed_float16": 4e-3}
 
 
-def names(quick, cases=MAKERS):
-    """Parametrize over layers; all but the quick ones are `rare`."""
-    marked = [pytest.param(make, marks=[] if name in quick else pytest.mark.rare) for name, make in cases.items()]
-    return pytest.mark.parametrize("make", marked, ids=cases)
-
-
-each = rare_on_jax("make", MIXERS, quick=[MIXERS[name] for name in QUICK])
-unlike = names(ON_JAX if BACKEND == "jax" else MAKERS.keys() - {*LIKE_OTHERS})
-quick = names((*QUICK, *OTHERS) if BACKEND != "jax" else ON_JAX)  # where a law of a mixer takes long
+each = rare_on_jax("make", MIXERS, QUICK)
+unlike = often("make", MAKERS, ON_JAX if BACKEND == "jax" else MAKERS.keys() - {*LIKE_OTHERS})
+quick = often("make", MAKERS, (*QUICK, *OTHERS) if BACKEND != "jax" else ON_JAX)  # where a law of a mixer takes long
 
 
 @pytest.fixture
@@ -75,10 +70,6 @@ def made(randomize):
 
 def inputs(batch=B, length=T, seed=1, dtype="float32"):
     return np.random.default_rng(seed).normal(size=(batch, length, D)).astype(dtype)
-
-
-def wide(y):
-    return numpy(ops.cast(y, "float32"))
 
 
 def dtypes(values):
@@ -127,7 +118,7 @@ def test_steps_and_parts_equal_the_whole(made, make, mask):
     check_parts(made(make), "float32", mask)
 
 
-@names(OTHERS if BACKEND != "jax" else ("LSTM", "MinGRU"), OTHERS)
+@rare_on_jax("make", OTHERS, ("LSTM", "MinGRU"))
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.rare)])
 def test_they_do_in_half_precision(made, make, policy):
     check_parts(made(make, dtype=policy), policy, None)
@@ -199,7 +190,7 @@ def test_gradients_are_those_of_finite_differences(float64, check_gradients, mad
     check_gradients(made(make, dtype="float64"), inputs(length=5, dtype="float64"), mask=mask)
 
 
-@names(("GatedDeltaNet", "RWKV7Blocks"), MIXERS)  # a loop takes seconds for what its gates show at once
+@often("make", MIXERS, ("GatedDeltaNet", "RWKV7Blocks"))  # a loop takes seconds for what its gates show at once
 def test_long_sequences_are_finite_in_bfloat16(gradients, made, make):
     if BACKEND != "tensorflow":
         pytest.skip("a minute of eager positions")
@@ -212,23 +203,6 @@ def test_long_sequences_are_finite_in_bfloat16(gradients, made, make):
         )
 
     assert all(np.isfinite(gradient).all() for gradient in gradients(loss, [*values, x]))
-
-
-@names(MAKERS if BACKEND != "jax" else ON_JAX)
-def test_inputs_that_are_no_sequence_of_this_width_are_refused(made, make):
-    with pytest.raises(ValueError, match=r"inputs has shape \(None, 3\); expected \[B, T, D\]"):
-        make().build((None, 3))
-    with pytest.raises(ValueError, match="was built for"):
-        made(make)(np.zeros((B, T, D + 1), "float32"))
-
-
-@each
-def test_states_of_another_width_or_batch_are_refused(made, make):
-    layer, x = made(make), inputs()
-    with pytest.raises(ValueError, match=r"expected .*, as get_initial_state returns"):
-        layer(x, state=layer.get_initial_state(B + 1))
-    with pytest.raises(ValueError, match="state has the shapes"):
-        layer(x, state=())
 
 
 @each

@@ -7,42 +7,28 @@ import numpy as np
 import pytest
 from keras import ops, tree
 
-from keras_seq.layers import (
-    GRU,
-    LSTM,
-    SLSTM,
-    CausalDepthwiseConv1D,
-    MinGRU,
-    MultiHeadSelfAttention,
-    PositionalEncoding,
-    SelectiveStateSpace,
-    SimpleRNN,
-    Stateful,
-)
+from keras_seq import layers
+from tests.conftest import often
 from tests.layers.conftest import rare_on_jax
 from tests.layers.test_contract import STATEFUL
 
 BACKEND = keras.backend.backend()
 LAYERS = {
-    "SimpleRNN": lambda: SimpleRNN(2, return_sequences=True),
-    "GRU": lambda: GRU(2, return_sequences=True),
-    "LSTM": lambda: LSTM(2, return_sequences=True),
-    "MinGRU": lambda: MinGRU(2, return_sequences=True),
-    "SelectiveStateSpace": lambda: SelectiveStateSpace(state_dim=2, expand=1, kernel_size=3),
+    "SimpleRNN": lambda: layers.SimpleRNN(2, return_sequences=True),
+    "GRU": lambda: layers.GRU(2, return_sequences=True),
+    "LSTM": lambda: layers.LSTM(2, return_sequences=True),
+    "MinGRU": lambda: layers.MinGRU(2, return_sequences=True),
+    "SelectiveStateSpace": lambda: layers.SelectiveStateSpace(state_dim=2, expand=1, kernel_size=3),
 }
-each = rare_on_jax("make_layer", LAYERS, quick=("LSTM", "MinGRU"))
 # where `fit` compiles, a state of two parts and one of one part speak for the others
 QUICK = ("LSTM", "MinGRU")
-unlike = pytest.mark.parametrize(
-    "make_layer",
-    [pytest.param(make, marks=[] if name in QUICK else pytest.mark.rare) for name, make in LAYERS.items()],
-    ids=LAYERS,
-)
+each = rare_on_jax("make_layer", LAYERS, QUICK)
+unlike = often("make_layer", LAYERS, QUICK)
 
 
 def make(batch_size=3):
-    layer = LSTM(4, return_sequences=True)
-    stateful = Stateful(layer, batch_size)
+    layer = layers.LSTM(4, return_sequences=True)
+    stateful = layers.Stateful(layer, batch_size)
     stateful.build((batch_size, 5, 2))
     return layer, stateful
 
@@ -53,14 +39,6 @@ def numpy_state(stateful):
 
 def batches(count, seed=0):
     return np.random.default_rng(seed).normal(size=(count, 3, 5, 2)).astype("float32")
-
-
-def test_two_batches_are_one_long_one():
-    layer, stateful = make()
-    first, second = batches(2)
-    got = [ops.convert_to_numpy(stateful(x, training=True)) for x in (first, second)]
-    whole = layer(np.concatenate([first, second], axis=1))
-    np.testing.assert_allclose(np.concatenate(got, axis=1), ops.convert_to_numpy(whole), atol=1e-6)
 
 
 class Losses(keras.callbacks.Callback):
@@ -78,7 +56,7 @@ def training_model(layer, randomize, learning_rate, with_reset_mask=False):
     inputs = [keras.Input((5, 2), batch_size=3)]
     if with_reset_mask:
         inputs.append(keras.Input((), batch_size=3, dtype="bool"))
-    stateful = Stateful(layer, 3)
+    stateful = layers.Stateful(layer, 3)
     model = keras.Model(inputs if with_reset_mask else inputs[0], stateful(*inputs))
     randomize(layer, scale=0.7)
     model.compile(keras.optimizers.SGD(learning_rate), "mse", jit_compile=BACKEND == "jax")
@@ -165,9 +143,9 @@ def test_a_stream_of_documents_is_each_document_alone(randomize, make_layer):
 
 
 def test_what_was_trained_in_large_batches_steps_with_one_row_and_keeps_no_state(randomize, tmp_path):
-    layer = LSTM(2, return_sequences=True)
+    layer = layers.LSTM(2, return_sequences=True)
     x = keras.Input((5, 2), batch_size=50)
-    training = keras.Model(x, Stateful(layer, 50)(x))
+    training = keras.Model(x, layers.Stateful(layer, 50)(x))
     training.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=BACKEND == "jax")
     data = np.random.default_rng(0).normal(size=(100, 5, 2)).astype("float32")
     training.fit(data, data, batch_size=50, shuffle=False, verbose=0)
@@ -188,8 +166,8 @@ def test_what_was_trained_in_large_batches_steps_with_one_row_and_keeps_no_state
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_the_state_keeps_its_dtypes(policy):
-    layer = LSTM(2, dtype=policy, return_sequences=True)
-    stateful = Stateful(layer, 3, dtype=policy)
+    layer = layers.LSTM(2, dtype=policy, return_sequences=True)
+    stateful = layers.Stateful(layer, 3, dtype=policy)
     first, second = (ops.cast(x, layer.compute_dtype) for x in batches(2))
     got = [stateful(x, training=True) for x in (first, second)]
     assert [v.dtype for v in stateful.state] == [layer.compute_dtype, "float32"]
@@ -205,17 +183,6 @@ def test_a_mask_is_handed_to_the_layer():
     got = [ops.convert_to_numpy(stateful(x, mask=mask, training=True)) for x in (first, second)]
     whole = layer(in_one([first, second]), mask=np.concatenate([mask, mask], axis=1))
     np.testing.assert_allclose(in_one(got), ops.convert_to_numpy(whole), atol=1e-6)
-
-
-def test_reset_rows_start_from_zero_and_the_others_continue():
-    layer, stateful = make()
-    first, second = batches(2)
-    stateful(first, training=True)
-    y = ops.convert_to_numpy(stateful(second, np.array([False, True, False]), training=True))
-    whole = ops.convert_to_numpy(layer(np.concatenate([first, second], axis=1)))[:, 5:]
-    alone = ops.convert_to_numpy(layer(second))
-    np.testing.assert_allclose(y[[0, 2]], whole[[0, 2]], atol=1e-6)
-    np.testing.assert_allclose(y[1], alone[1], atol=1e-6)
 
 
 def test_outside_of_training_the_state_is_neither_read_nor_written():
@@ -235,7 +202,7 @@ def test_evaluate_and_predict_in_between_change_nothing_in_fit():
     def train(disturbed):
         keras.utils.set_random_seed(1)
         x = keras.Input((5, 2), batch_size=3)
-        model = keras.Model(x, keras.layers.Dense(2)(Stateful(LSTM(4, return_sequences=True), 3)(x)))
+        model = keras.Model(x, keras.layers.Dense(2)(layers.Stateful(layers.LSTM(4, return_sequences=True), 3)(x)))
         model.compile("sgd", "mse", jit_compile=BACKEND == "jax", run_eagerly=BACKEND == "tensorflow")
         losses = []
         for data in batches(3):
@@ -249,18 +216,9 @@ def test_evaluate_and_predict_in_between_change_nothing_in_fit():
     assert train(disturbed=True) == train(disturbed=False)
 
 
-def test_reset_puts_all_rows_back():
-    _, stateful = make()
-    x = batches(1)[0]
-    stateful(x, training=True)
-    stateful.reset_state()
-    for part in numpy_state(stateful):
-        np.testing.assert_array_equal(part, 0.0)
-
-
 @each
-def test_reset_puts_back_the_rows_that_are_named(make_layer):
-    stateful = Stateful(make_layer(), 3)
+def test_reset_puts_back_the_rows_that_are_named_or_all(make_layer):
+    stateful = layers.Stateful(make_layer(), 3)
     stateful(batches(1)[0], training=True)
     before = numpy_state(stateful)
     stateful.reset_state(np.array([False, True, False]))
@@ -271,12 +229,14 @@ def test_reset_puts_back_the_rows_that_are_named(make_layer):
     for rows in ([True, False], [[True] * 3], True):
         with pytest.raises(ValueError, match=r"rows has shape .*; expected \[B\] with B=3"):
             stateful.reset_state(np.array(rows))
+    stateful.reset_state()
+    assert not any(part.any() for part in numpy_state(stateful))
 
 
 def test_the_state_is_saved_with_the_training_model_and_not_with_the_layer(tmp_path):
     x = keras.Input((5, 2), batch_size=3)
-    layer = LSTM(4, return_sequences=True)
-    model = keras.Model(x, Stateful(layer, 3)(x))
+    layer = layers.LSTM(4, return_sequences=True)
+    model = keras.Model(x, layers.Stateful(layer, 3)(x))
     stateful = model.layers[-1]
     stateful(batches(1)[0], training=True)
     assert all((part != 0).any() for part in numpy_state(stateful))
@@ -291,31 +251,28 @@ def test_a_config_can_be_used_twice():
     _, stateful = make()
     config = stateful.get_config()
     for _ in range(2):
-        again = Stateful.from_config(config)
+        again = layers.Stateful.from_config(config)
         assert (again.batch_size, again.layer.units) == (3, 4)
 
 
 def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="batch_size=0"):
-        Stateful(LSTM(4, return_sequences=True), 0)
+        layers.Stateful(layers.LSTM(4, return_sequences=True), 0)
     with pytest.raises(ValueError, match="get_initial_state"):
-        Stateful(keras.layers.Dense(4), 3)
-    attention = MultiHeadSelfAttention(num_heads=1, causal=True)
+        layers.Stateful(keras.layers.Dense(4), 3)
+    attention = layers.MultiHeadSelfAttention(num_heads=1, causal=True)
     attention.build((3, 5, 2))
     attention.get_initial_state = functools.partial(attention.get_initial_state, capacity=5)
     with pytest.raises(ValueError, match="expected B rows in every tensor"):
-        Stateful(attention, 3).build((3, 5, 2))
-    _, stateful = make()
-    with pytest.raises(ValueError, match=r"inputs have 2 rows; expected batch_size=3 .*drop the remainder"):
-        stateful(np.zeros((2, 5, 2), "float32"), training=True)
+        layers.Stateful(attention, 3).build((3, 5, 2))
 
 
 @pytest.mark.parametrize("name", [name for name in STATEFUL if name != "MultiHeadSelfAttention"])
 def test_a_remainder_of_a_batch_is_refused(name):
     layer = STATEFUL[name].make()
     if "capacity" in inspect.signature(layer.get_initial_state).parameters:
-        layer = PositionalEncoding()
-    stateful = Stateful(layer, 4)
+        layer = layers.PositionalEncoding()
+    stateful = layers.Stateful(layer, 4)
     random = np.random.default_rng(0)
     x = random.normal(size=(4, 5, 6)).astype("float32")
     stateful(x, training=True)
@@ -327,14 +284,18 @@ def test_a_remainder_of_a_batch_is_refused(name):
         np.testing.assert_array_equal(was, now)
 
 
-@pytest.mark.parametrize("make_layer", [lambda: SLSTM(2), lambda: CausalDepthwiseConv1D(3)], ids=["SLSTM", "Conv"])
+@pytest.mark.parametrize(
+    "make_layer",
+    [pytest.param(lambda: layers.SLSTM(2), marks=pytest.mark.rare), lambda: layers.CausalDepthwiseConv1D(3)],
+    ids=["SLSTM", "Conv"],
+)
 @pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.rare)])
 def test_a_remainder_in_fit_is_refused_or_shows(make_layer, rows, jit_compile):
     if BACKEND != "tensorflow" and jit_compile:
         pytest.skip("the same as without on JAX; torch.compile needs a C++ compiler and a minute")
     x = keras.Input((4, 8))
-    stateful = Stateful(make_layer(), 4)
+    stateful = layers.Stateful(make_layer(), 4)
     model = keras.Model(x, stateful(x))
     model.compile("sgd", "mse", jit_compile=jit_compile or BACKEND == "jax")
     data = np.random.default_rng(0).normal(size=(4 + rows, 4, 8)).astype("float32")

@@ -15,6 +15,8 @@ if keras.backend.backend() != "torch":
 
 import torch
 
+from tests.conftest import often
+
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, which traces Keras: as errors they end in it
 FULL_GRAPH = ("Dense", "TransformerBlock", "CrossAttention", "MultiHeadSelfAttention", "MinGRU", "RGLRU")
 ROWS = 2
@@ -27,10 +29,6 @@ def backend(request, monkeypatch):
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=name))
     yield
     torch._dynamo.reset()
-
-
-def often(names, quick):
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.rare) for name in names]
 
 
 def inputs_of(case):
@@ -48,7 +46,7 @@ def losses(make, arrays, target, loss, jit_compile, trains=True):
     return [step([*arrays] if len(arrays) > 1 else arrays[0], target) for _ in range(3 if trains else 2)]
 
 
-@pytest.mark.parametrize("name", often(CASES, ("LSTM", "Mamba2")))
+@often("name", [*CASES], ("LSTM", "Mamba2"))
 def test_a_layer_trains_as_without(name):
     case = CASES[name]
     arrays = inputs_of(case)
@@ -66,7 +64,7 @@ def test_a_layer_trains_as_without(name):
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)], indirect=True)
-@pytest.mark.parametrize("name", often(SMALL, ("transformer",)))
+@often("name", [*SMALL], ("transformer",))
 def test_a_model_trains_as_without(name, request):
     if "inductor" in request.node.name and name != "transformer":
         pytest.skip("one model speaks for all: it takes a minute")
@@ -80,7 +78,7 @@ def test_a_model_trains_as_without(name, request):
     assert compiled[-1] < compiled[0]
 
 
-@pytest.mark.parametrize("name", often(FULL_GRAPH, ("TransformerBlock",)))
+@often("name", [*FULL_GRAPH], ("TransformerBlock",))
 def test_a_layer_is_one_graph(name):
     case = CASES[name]
     x, *context = map(torch.tensor, inputs_of(case))

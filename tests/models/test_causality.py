@@ -6,8 +6,8 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import TransformerBlock
-from keras_seq.models import MODELS, assert_causal
-from tests.models.test_language_model import often
+from keras_seq.models import LANGUAGE_MODELS, MODELS, assert_causal
+from tests.conftest import often
 
 VOCABULARY, LENGTH = 7, 9
 SIZES = {
@@ -46,7 +46,7 @@ def one_ahead_from_five_on(x):
 
 
 @pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.rare)])
-@often("mamba", "hybrid")  # that every one is causal is tested in test_language_model.py
+@often("name", LANGUAGE_MODELS, ("mamba", "hybrid"))  # that every one is causal is tested in test_language_model.py
 def test_the_models_are_causal(name, policy):
     model = small(name, policy)
     before = model.get_weights()

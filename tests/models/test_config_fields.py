@@ -1,4 +1,4 @@
-"""Every field of a config reaches its layers, and is refused by its name where it is out of its range."""
+"""Every field of a config reaches its layers, or is refused by its name; formulas of sizes against what is built."""
 
 import dataclasses
 
@@ -7,21 +7,11 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.models import (
-    MODELS,
-    GRUConfig,
-    LSTMConfig,
-    MambaConfig,
-    MinGRUConfig,
-    MinLSTMConfig,
-    RecurrentGemmaConfig,
-    RNNConfig,
-    TransformerConfig,
-)
-from keras_seq.models.config import tiny_config
+from keras_seq import layers, models
+from keras_seq.layers.introspection import has_time_loop, iter_layers
+from keras_seq.models.config import shapes_only, tiny_config
 
 VOCABULARY = 11
-
 NUMBERS = {
     *("embedding_dim", "units", "num_layers", "num_encoder_layers", "num_decoder_layers", "num_heads"),
     *("num_key_value_heads", "feed_forward_dim", "context_length", "kernel_size", "state_dim", "expand", "head_dim"),
@@ -51,8 +41,10 @@ ELSEWHERE = {  # tests/bad_input, or what may be anything
     *("tie_embeddings", "use_bias", "epsilon", "activation", "positions", "key_dim", "dt_rank", "use_qk_norm"),
     *("attention_bias", "attention_output_bias", "feed_forward_bias", "full_attention_layers", "logit_soft_cap"),
 }
-CONFIGS = {name: tiny_config(name, num_heads=2, embedding_dim=8, context_length=9) for name in MODELS}
-CONFIGS["recurrent_gemma"] = RecurrentGemmaConfig(8, num_heads=2, feed_forward_dim=5, lru_width=6, sliding_window=4)
+CONFIGS = {name: tiny_config(name, num_heads=2, embedding_dim=8, context_length=9) for name in models.MODELS}
+CONFIGS["recurrent_gemma"] = models.RecurrentGemmaConfig(
+    8, num_heads=2, feed_forward_dim=5, lru_width=6, sliding_window=4
+)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -121,11 +113,14 @@ MINIMAL = {**SIZES, "embedding_dim": 6, "feed_forward_dim": 12, "kernel_size": 3
 REACHED = [
     *(
         (kind(**SIZES, dropout=0.3, recurrent_dropout=0.2, recurrent_initializer="glorot_normal"), of_recurrent)
-        for kind in (RNNConfig, GRUConfig, LSTMConfig)
+        for kind in (models.RNNConfig, models.GRUConfig, models.LSTMConfig)
     ),
-    *((kind(**MINIMAL), of_minimal) for kind in (MinGRUConfig, MinLSTMConfig)),
-    (MambaConfig(6, 2, 3, expand=3, kernel_size=5, dropout=0.3, dt_rank=2, use_bias=True, epsilon=1e-3), of_mamba),
-    (TransformerConfig(8, 2, 2, 12, context_length=9, dropout=0.3), of_transformer),
+    *((kind(**MINIMAL), of_minimal) for kind in (models.MinGRUConfig, models.MinLSTMConfig)),
+    (
+        models.MambaConfig(6, 2, 3, expand=3, kernel_size=5, dropout=0.3, dt_rank=2, use_bias=True, epsilon=1e-3),
+        of_mamba,
+    ),
+    (models.TransformerConfig(8, 2, 2, 12, context_length=9, dropout=0.3), of_transformer),
 ]
 reached = pytest.mark.parametrize(("config", "found_in"), REACHED, ids=lambda value: getattr(value, "model_name", ""))
 
@@ -143,7 +138,7 @@ def test_every_field_reaches_its_layers(config, found_in):
         assert (model.name, model.embedding.input_dim, model.context_length) == expected
 
 
-@pytest.mark.parametrize("kind", [RNNConfig, GRUConfig, LSTMConfig])
+@pytest.mark.parametrize("kind", [models.RNNConfig, models.GRUConfig, models.LSTMConfig])
 def test_a_projection_joins_the_widths_only_where_they_differ(kind):
     for units, blocks in ((5, 1), (7, 2)):
         model = kind(embedding_dim=5, units=units, tie_embeddings=True).build_model(VOCABULARY)
@@ -157,3 +152,88 @@ def test_each_part_starts_as_the_identity(config):
     assert isinstance(normalization, keras.layers.RMSNormalization)
     for block in residuals:
         np.testing.assert_array_equal(ops.convert_to_numpy(block(x)), x)
+
+
+class Counted(keras.initializers.Zeros):
+    """Counts how often values are drawn."""
+
+    calls = 0
+
+    def __call__(self, shape, dtype=None):
+        Counted.calls += 1
+        return super().__call__(shape, dtype)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_weights_that_are_only_counted_are_drawn_neither_then_nor_later(fails):
+    try:
+        with shapes_only():
+            layer = keras.layers.Dense(3, kernel_initializer=Counted())
+            layer.build((None, 2))
+            if fails:
+                raise ValueError
+    except ValueError:
+        assert fails
+    with keras.StatelessScope():
+        pass
+    assert layer.count_params() == 9
+    assert Counted.calls == 0
+
+
+LOOPS = (layers.SimpleRNN, layers.GRU, layers.LSTM, layers.SLSTM)
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_only_loops_over_the_positions_count_as_loops(name):
+    model = tiny_config(name, context_length=8).build_model(7)
+    assert has_time_loop(model) == any(isinstance(layer, LOOPS) for layer in iter_layers(model))
+
+
+def test_they_are_found_however_deep():
+    nested = layers.PreNormResidual([layers.PreNormResidual([layers.LSTM(4, return_sequences=True)])])
+    model = keras.Sequential([keras.Input((None, 4)), keras.Sequential([nested])])
+    assert has_time_loop(model)
+    assert nested in iter_layers(model)
+    assert not has_time_loop(keras.Sequential([keras.Input((None, 4)), layers.MinLSTM(4, return_sequences=True)]))
+
+
+KINDS = {
+    "gpt2": lambda draw, heads: models.GPT2Config(heads * draw(5), draw(3), heads, draw(20), draw(9)),
+    "llama": lambda draw, heads: models.LlamaConfig(
+        2 * 2 * heads * draw(4), draw(3), 2 * heads, heads, draw(20), draw(9)
+    ),
+    "encoder": lambda draw, heads: models.BertConfig(heads * draw(5), draw(3), heads, draw(20), draw(9), draw(3)),
+    "seq2seq": lambda draw, heads: models.Seq2SeqConfig(heads * draw(5), draw(2), draw(2), heads, draw(20)),
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_formula_counts_what_is_built(kind, seed):
+    random = np.random.default_rng(seed)
+
+    def draw(most):
+        return int(random.integers(1, most + 1))
+
+    config, vocabulary_size = KINDS[kind](draw, draw(3)), draw(50)
+    assert config.count_params(vocabulary_size) == config.build_model(vocabulary_size).count_params(), config
+
+
+@pytest.mark.parametrize("name", models.PUBLISHED_CONFIGS)
+def test_a_published_has_as_many_parameters_as_it_says(name):
+    published = models.PUBLISHED_CONFIGS[name]
+    assert published.config.count_params(published.vocabulary_size) == published.num_params
+
+
+def test_the_published_numbers():
+    parameters = {name: published.num_params for name, published in models.PUBLISHED_CONFIGS.items()}
+    assert (parameters["gpt2"], parameters["bert_base"]) == (124_439_808, 109_482_240)
+    assert round(parameters["gpt3"] / 1e9) == 175
+    assert parameters["transformer_base"] == pytest.approx(65e6, rel=0.03)  # the paper's table 3 rounds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt2", "bert_base"])
+def test_a_published_builds_to_its_size(name):
+    published = models.PUBLISHED_CONFIGS[name]
+    assert published.config.build_model(published.vocabulary_size).count_params() == published.num_params

@@ -8,8 +8,9 @@ import pytest
 from keras import ops
 
 from keras_seq import layers
-from keras_seq.models import LanguageModel, LSTMConfig
-from tests.models.test_language_model import CONTEXT, SMALL, VOCABULARY, every_model, numpy, often, unlike_models
+from keras_seq.models import LANGUAGE_MODELS, LanguageModel, LSTMConfig
+from tests.conftest import often
+from tests.models.test_language_model import CONTEXT, SMALL, VOCABULARY, every_model, numpy, unlike_models
 
 BORDER = 3
 pytestmark = pytest.mark.any_backend
@@ -70,7 +71,7 @@ def test_padding_begins_no_document(make, name):
     np.testing.assert_allclose(numpy(model(ids, state=state, return_state=True)[0]), expected, atol=1e-5)
 
 
-@often("lstm", "mamba", "hybrid")
+@often("name", LANGUAGE_MODELS, ("lstm", "mamba", "hybrid"))
 def test_a_stream_in_parts_has_the_same_logits(make, name):
     model, ids = make(name), rows_of_documents()
     expected = numpy(model(ids))

@@ -1,4 +1,4 @@
-"""What GPT is, and what it has in common with Modern; the laws of all models are in test_language_model.py."""
+"""What GPT-2 and Llama are; the laws of all models are in test_language_model.py."""
 
 import dataclasses
 import math
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_seq.layers import RotaryPositions
 from keras_seq.models import GPT2Config, LlamaConfig
 from keras_seq.models.families.transformer import gelu_tanh
 
@@ -110,3 +111,31 @@ def test_beyond_its_context_it_says_so(randomize, name):
 def test_without_a_context_there_is_nothing_to_count():
     with pytest.raises(ValueError, match="GPT2Config: context_length=None; expected a number of positions"):
         GPT2Config().count_params(VOCABULARY)
+
+
+def test_every_field_of_llama_reaches_its_layers():
+    model = BOTH["llama"].build_model(VOCABULARY)
+    *blocks, normalization = model.blocks
+    assert type(normalization).__name__ == "RMSNormalization"
+    assert (model.name, model.head, model.context_length) == ("llama", None, 9)
+    assert (len(blocks), model.embedding.output_dim, model.embedding.input_dim) == (2, 8, VOCABULARY)
+    for block in blocks:
+        assert (block.num_heads, block.num_key_value_heads, block.feed_forward_dim) == (4, 2, 12)
+        assert (block.normalization, block.activation, block.positions) == ("rms", "swiglu", RotaryPositions())
+        assert (block.causal, block.norm_first, block.use_bias, block.dropout) == (True, True, False, 0.3)
+
+
+def test_llama_has_no_bias_and_starts_as_its_embedding():
+    model, ids = BOTH["llama"].build_model(VOCABULARY), np.arange(9)[None]
+    assert not [w.path for w in model.weights if "bias" in w.path or "beta" in w.path]
+    e = ops.convert_to_numpy(model.embedding.embeddings).astype("float64")
+    x = e[ids] / np.sqrt((e[ids] ** 2).mean(-1, keepdims=True) + 1e-7)  # every block is the identity
+    np.testing.assert_allclose(ops.convert_to_numpy(model(ids)), x @ e.T, rtol=1e-3, atol=1e-5)
+
+
+def test_fewer_heads_of_keys_and_values_make_a_smaller_state():
+    sizes = {}
+    for heads in (1, 2, 4):
+        model = dataclasses.replace(BOTH["llama"], num_key_value_heads=heads).build_model(VOCABULARY)
+        sizes[heads] = model.get_initial_state(3)[0]["self_attention"]["key"].shape
+    assert sizes == {heads: (3, 9, heads, 2) for heads in (1, 2, 4)}

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_seq.models import BertConfig, BiLSTMConfig, masked_lm, text_classifier, token_classifier
+from tests.conftest import often
 
 VOCABULARY, D, CLASSES = 11, 8, 3
 SMALL = BertConfig(embedding_dim=D, num_layers=1, num_heads=2, feed_forward_dim=12, context_length=9, dropout=0.0)
@@ -112,9 +113,7 @@ def test_kerass_loss_leaves_the_padding_of_a_tagger_out(make):
         assert model.evaluate(INPUTS, targets, verbose=0) == pytest.approx(losses[IDS != 0].mean(), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "masked_lm" else pytest.mark.rare) for name in HEADS]
-)
+@often("name", [*HEADS], ("masked_lm",))
 def test_a_few_steps_of_training_lower_the_loss(name):
     model = HEADS[name](SMALL.build_model(VOCABULARY))
     targets = {"masked_lm": IDS, "text_classifier": np.array([0, 2]), "token_classifier": IDS % CLASSES}[name]

@@ -13,6 +13,7 @@ from keras_seq.layers.introspection import iter_layers
 from keras_seq.models import LANGUAGE_MODELS, MODELS, LanguageModel
 from keras_seq.models.config import tiny_config
 from keras_seq.training import Muon
+from tests.conftest import often
 
 CONTEXT, VOCABULARY = 7, 11
 SIZES = {"embedding_dim": 8, "units": 7, "num_layers": 2, "feed_forward_dim": 12, "kernel_size": 3, "state_dim": 3}
@@ -26,13 +27,7 @@ every_model = pytest.mark.parametrize("name", LANGUAGE_MODELS)
 UNLIKE = ("lstm", "mamba", "gated_deltanet", "hybrid")  # the hybrid has attention, too
 
 
-def often(*names):
-    """Parametrize over all models; those not named are rare."""
-    marks = {name: [] if name in names else [pytest.mark.rare] for name in LANGUAGE_MODELS}
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, mark in marks.items()])
-
-
-unlike_models = often(*UNLIKE)
+unlike_models = often("name", LANGUAGE_MODELS, UNLIKE)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +58,7 @@ def check_stepping(model, tolerance):
     np.testing.assert_allclose(np.stack(steps, 1), whole, atol=tolerance * np.abs(whole).max())
 
 
-@often(*UNLIKE, "minlstm", "transformer")
+@often("name", LANGUAGE_MODELS, (*UNLIKE, "minlstm", "transformer"))
 def test_stepping_equals_the_whole_pass(make, name):
     check_stepping(make(name), tolerance=1e-5)
 
@@ -76,23 +71,14 @@ def test_stepping_in_half_precision_equals_the_whole_pass(make, name):
 @unlike_models
 def test_pieces_with_the_state_handed_on_equal_the_whole(make, name):
     model, ids = make(name), some_ids()
-    state, parts = None, []
+    state, parts = None, []  # without a state it is the zero state
     for start, stop in ((0, 4), (4, 5), (5, CONTEXT)):
-        state = model.get_initial_state(len(ids)) if state is None else state
         logits, state = model(ids[:, start:stop], state=state, return_state=True)
         parts.append(numpy(logits))
     np.testing.assert_allclose(np.concatenate(parts, 1), numpy(model(ids)), atol=1e-5)
 
 
-@unlike_models
-def test_without_a_state_the_state_that_comes_back_is_that_of_the_zero_state(make, name):
-    model, ids = make(name), some_ids()
-    first, state = model(ids[:, :4], return_state=True)
-    second, _ = model(ids[:, 4:], state=state, return_state=True)
-    np.testing.assert_allclose(np.concatenate([numpy(first), numpy(second)], 1), numpy(model(ids)), atol=1e-5)
-
-
-@often(*UNLIKE, "minlstm", "transformer")
+@often("name", LANGUAGE_MODELS, (*UNLIKE, "minlstm", "transformer"))
 def test_the_future_cannot_leak(make, name):
     check_causality(make(name), training=False)
 
@@ -127,7 +113,7 @@ def test_dropout_is_on_in_training_only(make, name):
     assert (numpy(model(ids, training=True)) != numpy(model(ids, training=True))).any()
 
 
-@often("lstm", "mamba", "hybrid")
+@often("name", LANGUAGE_MODELS, ("lstm", "mamba", "hybrid"))
 def test_a_model_from_disk_gives_the_same_logits(make, name, tmp_path):
     model, ids = make(name), some_ids()
     model.save(tmp_path / "model.keras")
@@ -261,7 +247,7 @@ def test_the_models_have_one_size_at_their_defaults():
         assert abs(size - 1e6 * float(said)) < 10_000, (name, size)
 
 
-@often("lstm", "transformer")
+@often("name", LANGUAGE_MODELS, ("lstm", "transformer"))
 def test_tied_embeddings_are_one_matrix_both_ways(randomize, name, tmp_path):
     if "tie_embeddings" not in MODELS[name].__dataclass_fields__:
         pytest.skip("the model has no such option")

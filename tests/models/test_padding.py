@@ -6,8 +6,9 @@ import pytest
 from keras import ops
 
 from keras_seq.evaluation import TokenCrossEntropy
-from keras_seq.models import BertConfig, BiLSTMConfig, Seq2SeqConfig, token_classifier
-from tests.models.test_language_model import CONTEXT, SMALL, often, some_ids
+from keras_seq.models import LANGUAGE_MODELS, BertConfig, BiLSTMConfig, Seq2SeqConfig, token_classifier
+from tests.conftest import often
+from tests.models.test_language_model import CONTEXT, SMALL, some_ids
 
 V = 11
 IDS = np.array([[3, 4, 0, 5, 0, 0, 6], [1, 2, 3, 4, 5, 0, 7]])
@@ -24,7 +25,7 @@ def make(randomize):
     return lambda name: randomize(SMALL[name].build_model(V))
 
 
-@often("lstm", "transformer", "mamba", "xlstm", "rwkv7", "gated_deltanet")
+@often("name", LANGUAGE_MODELS, ("lstm", "transformer", "mamba", "xlstm", "rwkv7", "gated_deltanet"))
 def test_ids_at_padding_are_not_read(make, name):
     model, ids = make(name), some_ids(length=CONTEXT - 1) % V
     mask = np.ones(ids.shape, bool)

@@ -1,6 +1,7 @@
 """Quantization covers every matrix, rounds by at most half a step, and survives a file; files are as small as said."""
 
 import dataclasses
+import itertools
 import os
 
 import keras
@@ -8,35 +9,15 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq import layers
+from keras_seq import layers, models
 from keras_seq.generation.sampling_loop import SamplingLoop
 from keras_seq.layers.base.layer import GROUP, dequantize, quantize
-from keras_seq.models import (
-    LANGUAGE_MODELS,
-    MODELS,
-    BertConfig,
-    BiLSTMConfig,
-    EncoderDecoder,
-    Ensemble,
-    LanguageModel,
-    LlamaConfig,
-    LSTMConfig,
-    Seq2SeqConfig,
-    masked_lm,
-    quantization_report,
-    text_classifier,
-    token_classifier,
-)
 from keras_seq.models.lora import enable_lora
 from keras_seq.saving import load_untrusted_model, save_model
+from tests.conftest import often
 from tests.models.test_language_model import SMALL, VOCABULARY, some_ids
 
 QUICK = {("lstm", "int8"), ("gru", "int4")}
-FEW = [
-    pytest.param(name, mode, marks=[] if (name, mode) in QUICK else pytest.mark.rare)
-    for name in LANGUAGE_MODELS
-    for mode in ("int8", "int4")
-]
 KINDS = ("bilstm", "bert", "seq2seq", "lstm")  # of models; all language models are of one
 MODES = pytest.mark.parametrize("mode", ["int8", "int4"])
 NO_FACTORS = ("positions/embeddings", "segment_embedding/embeddings", "log_a", "convolution/kernel", "bias", "bonus")
@@ -47,7 +28,7 @@ def logits_of(model, *args):
 
 
 def covers_all(model, mode):
-    report = quantization_report(model)
+    report = models.quantization_report(model)
     assert len(report.rows) > 1
     assert all(path.endswith(NO_FACTORS) for path in report.skipped), str(report)
     assert {how for _, _, how in report.rows} <= {mode, "no factor of a matrix product"}
@@ -72,7 +53,7 @@ def test_rounding_is_by_at_most_half_a_step(mode, shape):
     np.testing.assert_array_equal(back[:, 0], 0)
 
 
-@pytest.mark.parametrize(("name", "mode"), FEW)
+@often(("name", "mode"), [*itertools.product(models.LANGUAGE_MODELS, ("int8", "int4"))], QUICK)
 def test_every_matrix_is_covered_and_a_file_brings_it_back(randomize, tmp_path, name, mode):
     model = randomize(dataclasses.replace(SMALL[name], dropout=0.0).build_model(VOCABULARY))
     before = logits_of(model)
@@ -96,13 +77,15 @@ def test_ensembles_encoders_and_translators_are_covered_too(randomize, tmp_path,
     members = [randomize(SMALL[name].build_model(VOCABULARY)) for name in ("lstm", "gru")]
     for member in members:
         member.quantize(mode)
-    ensemble = Ensemble(members)
-    encoder = BertConfig(8, num_layers=1, num_heads=2, feed_forward_dim=12, context_length=8).build_model(VOCABULARY)
-    translator = Seq2SeqConfig(8, num_heads=2, feed_forward_dim=12, num_encoder_layers=1, num_decoder_layers=1)
+    ensemble = models.Ensemble(members)
+    encoder = models.BertConfig(8, num_layers=1, num_heads=2, feed_forward_dim=12, context_length=8).build_model(
+        VOCABULARY
+    )
+    translator = models.Seq2SeqConfig(8, num_heads=2, feed_forward_dim=12, num_encoder_layers=1, num_decoder_layers=1)
     ids = some_ids()[:, :5]
     for model, inputs in (
         (ensemble, ids),
-        (randomize(masked_lm(encoder)), {"token_ids": ids, "segment_ids": 0 * ids}),
+        (randomize(models.masked_lm(encoder)), {"token_ids": ids, "segment_ids": 0 * ids}),
         (randomize(translator.build_model(VOCABULARY)), None),
     ):
         if model is not ensemble:
@@ -132,22 +115,20 @@ def test_a_model_of_layers_comes_back_from_a_file_too(tmp_path, mode):
     model.quantize(mode, filters=lambda layer: getattr(layer, "matrices", None))
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert quantization_report(loaded) == quantization_report(model)
-    assert {how for _, _, how in quantization_report(loaded).rows} >= {mode}
+    assert models.quantization_report(loaded) == models.quantization_report(model)
+    assert {how for _, _, how in models.quantization_report(loaded).rows} >= {mode}
     assert [w.trainable for w in loaded.weights] == [w.trainable for w in model.weights]
     x = np.random.default_rng(0).normal(size=(2, 5, 6)).astype("float32")
     np.testing.assert_array_equal(logits_of(loaded, x), logits_of(model, x))
 
 
-@pytest.mark.parametrize(
-    "name", [*KINDS, *(pytest.param(name, marks=pytest.mark.rare) for name in LANGUAGE_MODELS if name not in KINDS)]
-)
+@often("name", [*dict.fromkeys((*KINDS, *models.LANGUAGE_MODELS))], KINDS)
 def test_every_model_can_be_quantized(name):
     from keras_seq.models.quantization import Quantizable
 
     small = {"num_heads": 2, "embedding_dim": 4, "feed_forward_dim": 4, "units": 4, "context_length": 4}
-    fields = {field.name for field in dataclasses.fields(MODELS[name])}
-    config = MODELS[name](**{key: value for key, value in small.items() if key in fields})
+    fields = {field.name for field in dataclasses.fields(models.MODELS[name])}
+    config = models.MODELS[name](**{key: value for key, value in small.items() if key in fields})
     assert isinstance(config.build_model(VOCABULARY), Quantizable), name
 
 
@@ -162,8 +143,8 @@ def test_generation_from_4_bits_is_that_of_whole_passes(randomize):
 @pytest.mark.parametrize(
     "config",
     [
-        LSTMConfig(embedding_dim=64, units=384),
-        pytest.param(LlamaConfig(128, num_layers=4, num_heads=4, context_length=64), marks=pytest.mark.rare),
+        models.LSTMConfig(embedding_dim=64, units=384),
+        pytest.param(models.LlamaConfig(128, num_layers=4, num_heads=4, context_length=64), marks=pytest.mark.rare),
     ],
     ids=["lstm", "llama"],
 )
@@ -198,20 +179,24 @@ def test_mistakes_are_named():
 
 def text_models():
     """Return a builder for every kind of model that masks padding, which is id 0."""
-    bert = BertConfig(8, num_layers=1, num_heads=2, feed_forward_dim=12, context_length=8, dropout=0.0)
+    bert = models.BertConfig(8, num_layers=1, num_heads=2, feed_forward_dim=12, context_length=8, dropout=0.0)
     heads = {
-        "masked_lm": masked_lm,
-        "token_classifier": lambda encoder: token_classifier(encoder, 3),
-        "text_classifier": lambda encoder: text_classifier(encoder, 3),
+        "masked_lm": models.masked_lm,
+        "token_classifier": lambda encoder: models.token_classifier(encoder, 3),
+        "text_classifier": lambda encoder: models.text_classifier(encoder, 3),
     }
-    translator = Seq2SeqConfig(8, num_heads=2, feed_forward_dim=12, num_encoder_layers=1, num_decoder_layers=1)
-    encoder = {"bert": bert, "bilstm": BiLSTMConfig(embedding_dim=4, units=4, num_layers=1), "seq2seq": translator}
+    translator = models.Seq2SeqConfig(8, num_heads=2, feed_forward_dim=12, num_encoder_layers=1, num_decoder_layers=1)
+    encoder = {
+        "bert": bert,
+        "bilstm": models.BiLSTMConfig(embedding_dim=4, units=4, num_layers=1),
+        "seq2seq": translator,
+    }
     made = {name: lambda config=config: config.build_model(VOCABULARY) for name, config in encoder.items()}
     made |= {name: lambda head=head: head(bert.build_model(VOCABULARY)) for name, head in heads.items()}
     for name, config in SMALL.items():
         made[name] = lambda config=config: dataclasses.replace(config, dropout=0.0).build_model(VOCABULARY)
     for embedding in (keras.layers.Embedding, keras.layers.ReversibleEmbedding):
-        made[f"language model of {embedding.__name__}"] = lambda embedding=embedding: LanguageModel(
+        made[f"language model of {embedding.__name__}"] = lambda embedding=embedding: models.LanguageModel(
             embedding(VOCABULARY, 4, mask_zero=True), [layers.GatedLinearAttention(1)], keras.layers.Dense(VOCABULARY)
         )
     return made
@@ -219,7 +204,7 @@ def text_models():
 
 def rows_of(model, ids, masks=False):
     """Return the outputs at the first three positions, or of the whole text."""
-    if isinstance(model, EncoderDecoder):
+    if isinstance(model, models.EncoderDecoder):
         inputs = {"encoder_token_ids": ids, "decoder_token_ids": ids}
     elif isinstance(getattr(model, "input", None), dict):
         inputs = {"token_ids": ids, "segment_ids": 0 * ids}
@@ -229,15 +214,12 @@ def rows_of(model, ids, masks=False):
     return [ops.convert_to_numpy(y)[:, :3] for y in keras.tree.flatten(model(inputs, **masked))]
 
 
-MASKING = {"bert", "masked_lm", "language model of ReversibleEmbedding"}
+MASKING = {("bert", "int8"), ("masked_lm", "int4"), ("language model of ReversibleEmbedding", "int8")}
 
 
-@MODES
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in MASKING else pytest.mark.rare) for name in text_models()]
-)
+@often(("name", "mode"), [*itertools.product(text_models(), ("int8", "int4"))], MASKING)
 def test_padding_changes_nothing_in_8_and_4_bits_before_and_after_saving(randomize, tmp_path, name, mode):
-    padded, masks = np.array([[9, 8, 7, 0, 0, 0]], "int32"), name in LANGUAGE_MODELS
+    padded, masks = np.array([[9, 8, 7, 0, 0, 0]], "int32"), name in models.LANGUAGE_MODELS
     model = text_models()[name]()
     rows_of(model, padded)
     randomize(model, scale=1.0).quantize(mode)

@@ -1,5 +1,6 @@
 """Steps equal the whole pass for somebody's own layers too, or a language model of them is refused by name."""
 
+import itertools
 import random
 
 import keras
@@ -10,6 +11,7 @@ from keras import ops
 from keras_seq import layers
 from keras_seq.layers import ExplicitState, PreNormResidual
 from keras_seq.models import LanguageModel, LanguageModelConfig, RecurrentGemmaConfig, laws
+from tests.conftest import often
 from tests.models.test_language_model import SMALL, some_ids
 
 pytestmark = [
@@ -151,8 +153,11 @@ FIXED = {  # layers of Keras that take as many positions as they were built for
 }
 
 
-@pytest.mark.parametrize("name", ACCEPTED)
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", pytest.param("float16", marks=pytest.mark.rare)])
+IN_BFLOAT16 = ("gate", "a state", "attention", "layers of Keras")
+OFTEN = {*((name, "float32") for name in ACCEPTED), *((name, "mixed_bfloat16") for name in IN_BFLOAT16)}
+
+
+@often(("name", "policy"), [*itertools.product(ACCEPTED, ("float32", "mixed_bfloat16", "float16"))], OFTEN)
 def test_layers_that_step_as_they_pass_are_accepted(name, policy):
     keras.config.set_dtype_policy(policy)
     try:

@@ -1,4 +1,6 @@
-"""Compare an optimized version on TensorFlow with its reference."""
+"""Compare an optimized version on TensorFlow with its reference, and watch which versions run."""
+
+import contextlib
 
 import numpy as np
 import tensorflow as tf
@@ -34,3 +36,26 @@ def assert_equal(got, expected, dtype="float32"):
         ours, theirs = (np.asarray(tf.cast(x, "float64")) for x in (ours, theirs))
         scale = max(np.abs(theirs).max(), 1e-6)
         np.testing.assert_allclose(ours / scale, theirs / scale, atol=TOLERANCE[dtype], rtol=0, err_msg=str(n))
+
+
+@contextlib.contextmanager
+def twins_called(*operations):
+    """Yield a list that grows by `(name, args)` whenever a twin of one of the operations runs."""
+    calls, before = [], [[*operation.twins] for operation in operations]
+
+    def watched(name, twin):
+        def run(*args, **kwargs):
+            calls.append((name, args))
+            return twin(*args, **kwargs)
+
+        return run
+
+    for operation in operations:
+        operation.twins[:] = [
+            (device, supports, watched(operation.__name__, twin)) for device, supports, twin in operation.twins
+        ]
+    try:
+        yield calls
+    finally:
+        for operation, twins in zip(operations, before, strict=True):
+            operation.twins[:] = twins

@@ -7,10 +7,9 @@ from keras_seq import layers
 from keras_seq.ops import dispatch
 from keras_seq.ops.attention import causal_attention
 from keras_seq.ops.attention import tensorflow as optimized
-from tests.ops.twins import twins_called
+from tests.ops.compare import twins_called
 
 reference = causal_attention.__wrapped__
-
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
 
 
@@ -78,9 +77,7 @@ def test_values_and_all_gradients_are_those_of_the_reference(sizes):
 def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch(jit_compile):
     shapes = [tf.TensorSpec([None, 6, 4, 3]) for _ in range(3)]
     compiled = tf.function(
-        lambda *args: values_and_gradients(optimized.blockwise, args),
-        input_signature=shapes,
-        jit_compile=jit_compile,
+        lambda *args: values_and_gradients(optimized.blockwise, args), input_signature=shapes, jit_compile=jit_compile
     )
     for batch in (1, 3):
         args = arguments(batch, length=6)

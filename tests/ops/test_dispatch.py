@@ -1,4 +1,4 @@
-"""The decorator that binds a reference to its twins, by a toy of an operation."""
+"""The decorator that binds a reference to its twins, by a toy of an operation; and what processors do in bfloat16."""
 
 import keras
 import pytest
@@ -60,3 +60,24 @@ def test_the_reference_runs_in_its_context_and_no_longer(double):
 def test_an_operation_is_called_and_documented_as_its_reference(double):
     assert double.__name__ == "double"
     assert double.__doc__ == "Say that the reference ran."
+
+
+AMD, INTEL, ARM = "vendor_id : AuthenticAMD\nflags : ", "vendor_id : GenuineIntel\nflags : ", "Features : "
+
+
+@pytest.mark.parametrize(
+    ("description", "multiplies", "faster"),
+    [
+        (AMD + "avx2 avx512f", False, False),
+        (AMD + "avx512f avx512_bf16", True, True),
+        (INTEL + "avx512f avx512_bf16", True, False),
+        (INTEL + "avx512f avx512_bf16 amx_bf16 amx_tile", True, True),
+        (ARM + "asimd sve i8mm bf16", True, True),
+        (ARM + "asimd sve svebf16", False, False),
+        ("", False, False),
+    ],
+)
+def test_what_processors_do_in_bfloat16(monkeypatch, description, multiplies, faster):
+    monkeypatch.setattr(dispatch, "_processor_description", lambda: description)
+    assert dispatch.cpu_multiplies_bfloat16.__wrapped__() is multiplies
+    assert dispatch.cpu_is_faster_in_bfloat16.__wrapped__() is faster

@@ -6,8 +6,7 @@ import keras_seq.ops
 from keras_seq import layers
 from keras_seq.ops.linear_recurrence import LOG_ZERO, linear_recurrence, log_linear_recurrence
 from keras_seq.ops.linear_recurrence import tensorflow as optimized
-from tests.ops.compare import assert_equal, by_reference, values_and_gradients
-from tests.ops.twins import twins_called
+from tests.ops.compare import assert_equal, by_reference, twins_called, values_and_gradients
 
 each = pytest.mark.parametrize("operation", [linear_recurrence, log_linear_recurrence], ids=["linear", "log"])
 TWINS = {linear_recurrence: optimized.looped_or_composed, log_linear_recurrence: optimized.direct_form}

@@ -1,4 +1,3 @@
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,7 +7,7 @@ from keras_seq import layers
 from keras_seq.ops import xla
 from keras_seq.ops.normalization import normalize
 from keras_seq.ops.normalization import tensorflow as optimized
-from tests.ops.twins import twins_called
+from tests.ops.compare import twins_called
 
 TOLERANCE = {"float32": 1e-5, "mixed_bfloat16": 2e-2, "mixed_float16": 2e-2}
 
@@ -97,15 +96,6 @@ def test_few_values_float64_and_eager_calls_go_by_the_formula():
     assert not can_run((1024, 512), "float64")
     assert not optimized.is_wrong_or_slow(tf.zeros((1024, 512)), None, None, 1e-5, False)
     assert optimized.is_wrong_or_slow(tf.zeros((4, 2)), None, None, 1e-5, True)  # whose formula Keras's differs from
-
-
-def test_what_keras_saved_loads_into_ours():
-    theirs, ours = (
-        random_weights(module.LayerNormalization(epsilon=1e-3), (None, 4)) for module in (keras.layers, layers)
-    )
-    ours.set_weights(theirs.get_weights())
-    x = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
-    np.testing.assert_allclose(ours(x), theirs(x), rtol=1e-5, atol=1e-6)
 
 
 def test_layers_of_one_shape_share_one_program(always):

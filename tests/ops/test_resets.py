@@ -14,12 +14,7 @@ RESETS = np.array([[0, 0, 1, 0, 0, 1], [1, 0, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0]], 
 SHAPES = {
     "lstm": [(BATCH, LENGTH, 4 * UNITS), (UNITS, 4 * UNITS), (BATCH, UNITS), (BATCH, UNITS)],
     "gru": [(BATCH, LENGTH, 3 * UNITS), (BATCH, UNITS), (UNITS, 3 * UNITS), (3 * UNITS,)],
-    "selective_scan": [
-        *[(BATCH, LENGTH, UNITS)] * 2,
-        (UNITS, 4),
-        *[(BATCH, LENGTH, 4)] * 2,
-        (BATCH, UNITS, 4),
-    ],
+    "selective_scan": [*[(BATCH, LENGTH, UNITS)] * 2, (UNITS, 4), *[(BATCH, LENGTH, 4)] * 2, (BATCH, UNITS, 4)],
 }
 OPERATIONS = {"lstm": lstm.lstm, "gru": gru.gru, "selective_scan": selective_scan.selective_scan}
 

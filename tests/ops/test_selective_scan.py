@@ -7,8 +7,7 @@ from keras_seq import layers
 from keras_seq.ops import dispatch
 from keras_seq.ops.selective_scan import selective_scan
 from keras_seq.ops.selective_scan import tensorflow as optimized
-from tests.ops.compare import assert_equal, by_reference, values_and_gradients
-from tests.ops.twins import twins_called
+from tests.ops.compare import assert_equal, by_reference, twins_called, values_and_gradients
 
 
 def arguments(batch=3, length=7, width=5, memory=4, dtype="float32"):

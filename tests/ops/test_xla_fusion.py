@@ -8,6 +8,7 @@ from keras_seq import layers
 from keras_seq.ops import xla
 from keras_seq.ops.dense import tensorflow as optimized
 from keras_seq.training import guard, optimizers
+from tests.conftest import often
 
 
 def gelu(x):
@@ -50,13 +51,7 @@ def test_large_tensors_of_known_size_are_compiled_inside_a_function(monkeypatch)
     assert not optimized.is_large_input(gelu, tf.zeros((2, 3)))  # eager: it would be compiled at every call
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in ("adamw", "muon") else [pytest.mark.rare])
-        for name in optimizers.OPTIMIZERS
-    ],
-)
+@often("name", [*optimizers.OPTIMIZERS], ("adamw", "muon"))
 def test_an_optimizer_takes_the_same_steps_in_one_program(name, monkeypatch):
     """Three steps, with the update compiled and without."""
     monkeypatch.setattr(guard, "MIN_FUSED_PARAMS", 1)

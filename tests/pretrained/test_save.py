@@ -13,16 +13,7 @@ import transformers
 from keras import ops
 from safetensors.numpy import load_file
 
-from keras_seq import layers, pretrained
-from keras_seq.models import (
-    BertConfig,
-    HawkConfig,
-    LSTMConfig,
-    Mamba2Config,
-    RecurrentGemmaConfig,
-    TransformerConfig,
-    masked_lm,
-)
+from keras_seq import layers, models, pretrained
 from keras_seq.saving import load_untrusted_model, save_model
 from tests.pretrained.backend_logits import BUILT, V
 from tests.pretrained.random_configs import CONFIGS
@@ -70,7 +61,7 @@ def test_a_model_made_here_and_read_from_its_file_is_written(randomize, tmp_path
 
 
 def test_transformers_runs_a_model_without_attention(randomize, tmp_path):
-    model = randomize(RecurrentGemmaConfig(16, num_layers=2, num_heads=2, pattern="r").build_model(V))
+    model = randomize(models.RecurrentGemmaConfig(16, num_layers=2, num_heads=2, pattern="r").build_model(V))
     pretrained.save(model, tmp_path / "out")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     ids = torch.tensor(some_ids(V))
@@ -79,8 +70,8 @@ def test_transformers_runs_a_model_without_attention(randomize, tmp_path):
 
 
 def test_an_encoder_made_here_is_written(randomize, tmp_path):
-    encoder = BertConfig(16, num_layers=2, num_heads=2, feed_forward_dim=24, context_length=32).build_model(V)
-    model = randomize(masked_lm(encoder))
+    encoder = models.BertConfig(16, num_layers=2, num_heads=2, feed_forward_dim=24, context_length=32).build_model(V)
+    model = randomize(models.masked_lm(encoder))
     assert pretrained.save(model, tmp_path / "out") == "BertForMaskedLM"
     ids = some_ids(V)
     theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path / "out").eval()
@@ -108,13 +99,13 @@ class Odd(keras.layers.Layer):
 
 
 def with_documents():
-    model = Mamba2Config(8, num_layers=1).build_model(V)
+    model = models.Mamba2Config(8, num_layers=1).build_model(V)
     model.document_token = 0
     return model
 
 
 def quantized():
-    model = Mamba2Config(8, num_layers=1).build_model(V)
+    model = models.Mamba2Config(8, num_layers=1).build_model(V)
     model.quantize("int8")
     return model
 
@@ -124,15 +115,15 @@ def quantized():
     [
         (with_documents, "model.document_token = None"),
         (quantized, "quantized in int8"),
-        (lambda: LSTMConfig(8, units=8).build_model(V), "nearest is keras_seq's MambaConfig: .*--models llama"),
-        (lambda: HawkConfig(8, num_layers=1).build_model(V), r"nearest is keras_seq's RecurrentGemmaConfig"),
-        (lambda: Mamba2Config(8, num_layers=1, num_heads=3).build_model(V), "expected a product of expand"),
+        (lambda: models.LSTMConfig(8, units=8).build_model(V), "nearest is keras_seq's MambaConfig: .*--models llama"),
+        (lambda: models.HawkConfig(8, num_layers=1).build_model(V), r"nearest is keras_seq's RecurrentGemmaConfig"),
+        (lambda: models.Mamba2Config(8, num_layers=1, num_heads=3).build_model(V), "expected a product of expand"),
         (lambda: dataclasses.replace(BUILT["gpt2"], use_bias=False).build_model(V), "use_bias=True"),
         (
             lambda: dataclasses.replace(BUILT["llama"], positions=layers.RotaryPositions(scaling="ntk")).build_model(V),
             "positions|ntk|nearest",
         ),
-        (lambda: TransformerConfig(8, num_layers=1, num_heads=2, context_length=8).build_model(V), "Llama"),
+        (lambda: models.TransformerConfig(8, num_layers=1, num_heads=2, context_length=8).build_model(V), "Llama"),
         (lambda: keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), "has no embedding"),
     ],
 )

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_seq import layers
 from keras_seq.models import MODELS, BertConfig, Ensemble, masked_lm
+from tests.conftest import often
 from tests.layers.test_contract import CASES, D
 from tests.models.test_language_model import SMALL, VOCABULARY, some_ids
 
@@ -42,7 +43,7 @@ def functional(layer, case):
 
 
 @pytest.mark.skipif(BACKEND == "jax", reason="Keras exports by jax2onnx")
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.rare) for n in CASES])
+@often("name", [*CASES], QUICK)
 def test_a_model_of_a_layer_is_right_or_refused(name, tmp_path):
     pytest.importorskip("onnxruntime")
     case, path = CASES[name], tmp_path / "model.onnx"

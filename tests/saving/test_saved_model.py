@@ -160,7 +160,7 @@ def test_a_model_with_operations_that_onnx_lacks_is_refused(tmp_path):
     pytest.importorskip("tf2onnx", reason="tf2onnx is not installed")
     from keras_seq.saving.onnx_step import export_onnx
 
-    model = XLSTMConfig(embedding_dim=8, num_layers=3, num_heads=2, feed_forward_dim=8).build_model(5)
+    model = XLSTMConfig(embedding_dim=4, num_layers=1, num_heads=1, pattern="s", feed_forward_dim=4).build_model(5)
     with pytest.raises(ValueError, match=r"xlstm cannot be exported to ONNX \(.+\); expected a model of"):
         export_onnx(model, tmp_path / "step.onnx")
     assert not [*tmp_path.iterdir()]

@@ -11,11 +11,7 @@ from keras_seq.tokenizers import CharacterTokenizer, TokenizerError, UnknownChar
 
 # Whatever UTF-8 can hold: every code point but the surrogates.
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
-
-
 oov_tokens = st.sampled_from([None, "[UNK]"])
-
-
 ODD = "\x00\r\n\t e\u0301é漢\u200d👩‍👩‍👧🏳️‍🌈\ufeff\ufffd\ufffe\uffff\U0010ffffא\u202e"
 
 
@@ -146,8 +142,7 @@ def test_it_exports_with_a_module_that_has_its_tables(tmp_path):
     tokenizer = CharacterTokenizer.from_text(ODD)
     module.tables = tokenizer.tables
     module.echo = tf.function(
-        lambda text: tokenizer.decode_tensor(tokenizer.encode(text)),
-        input_signature=[tf.TensorSpec([], tf.string)],
+        lambda text: tokenizer.decode_tensor(tokenizer.encode(text)), input_signature=[tf.TensorSpec([], tf.string)]
     )
     tf.saved_model.save(module, str(tmp_path))
     assert tf.saved_model.load(str(tmp_path)).echo(ODD[::-1]).numpy().decode() == ODD[::-1]

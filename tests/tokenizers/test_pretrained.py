@@ -16,8 +16,6 @@ from keras_seq.tokenizers import (
 from keras_seq.tokenizers.pretrained import MAX_IDS, PretrainedTokenizer, token_bytes
 
 BASE = BytePairTokenizer.from_text("the cat sat on the mat " * 9, 270)
-
-
 V = len(BASE)
 
 

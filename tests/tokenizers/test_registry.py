@@ -10,32 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_seq.tokenizers import (
-    SPECIAL_TOKENS,
-    TOKENIZERS,
-    Tokenizer,
-    TokenizerError,
-    WordTokenizer,
-    load_tokenizer,
-)
+from keras_seq import tokenizers
 
 TEXT = "The fox sees the dog; the dog sees a naïve fox, 漢字 and it's the fox's dog. " * 3
-
-
 OTHER = "Nothing like it was seen before, said the dog. " * 3
-
-
-TRAINED = {kind: tokenizer.from_text(TEXT) for kind, tokenizer in TOKENIZERS.items()}
-
-
-kinds = pytest.mark.parametrize("kind", TOKENIZERS)
+TRAINED = {kind: tokenizer.from_text(TEXT) for kind, tokenizer in tokenizers.TOKENIZERS.items()}
+kinds = pytest.mark.parametrize("kind", tokenizers.TOKENIZERS)
 
 
 @kinds
 def test_all_kinds_answer_to_the_same_names(kind):
     tokenizer = TRAINED[kind]
-    assert isinstance(tokenizer, TOKENIZERS[kind])
-    assert isinstance(tokenizer, Tokenizer)
+    assert isinstance(tokenizer, tokenizers.TOKENIZERS[kind])
+    assert isinstance(tokenizer, tokenizers.Tokenizer)
     assert tokenizer.vocabulary_size == len(tokenizer) == len(tokenizer.vocabulary) == len(set(tokenizer.vocabulary))
     assert all(isinstance(token, str) for token in tokenizer.vocabulary)
     assert tokenizer.oov_token == (None if kind == "characters" else "[UNK]")
@@ -69,7 +56,11 @@ def test_save_and_load_give_an_equal_tokenizer(tmp_path, kind):
     path, saved = tmp_path / "tokenizer.json", TRAINED[kind]
     saved.save(path)
     assert os.listdir(tmp_path) == ["tokenizer.json"]
-    for loaded in (TOKENIZERS[kind].load(path), load_tokenizer(path), load_tokenizer(str(path))):
+    for loaded in (
+        tokenizers.TOKENIZERS[kind].load(path),
+        tokenizers.load_tokenizer(path),
+        tokenizers.load_tokenizer(str(path)),
+    ):
         assert type(loaded) is type(saved)
         assert loaded == saved == type(saved).from_config(saved.get_config())
         assert hash(loaded) == hash(saved)
@@ -88,7 +79,7 @@ def test_the_file_has_the_schema_and_the_registry_name_in_ascii(tmp_path, kind):
 
 @kinds
 def test_the_same_text_trains_an_equal_tokenizer_and_another_does_not(kind):
-    again, other = TOKENIZERS[kind].from_text(TEXT), TOKENIZERS[kind].from_text(OTHER)
+    again, other = tokenizers.TOKENIZERS[kind].from_text(TEXT), tokenizers.TOKENIZERS[kind].from_text(OTHER)
     assert again == TRAINED[kind]
     assert again.vocabulary == TRAINED[kind].vocabulary
     assert other != again
@@ -97,7 +88,7 @@ def test_the_same_text_trains_an_equal_tokenizer_and_another_does_not(kind):
 
 def test_kinds_are_never_equal():
     assert len(set(TRAINED.values())) == len(TRAINED)
-    assert WordTokenizer(["[UNK]"]) != "[UNK]"
+    assert tokenizers.WordTokenizer(["[UNK]"]) != "[UNK]"
 
 
 @kinds
@@ -119,21 +110,21 @@ def test_a_failed_save_leaves_what_was_there(tmp_path, monkeypatch, kind):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        TOKENIZERS[kind].from_text(OTHER).save(path)
+        tokenizers.TOKENIZERS[kind].from_text(OTHER).save(path)
     assert os.listdir(tmp_path) == ["tokenizer.json"]
-    assert load_tokenizer(path) == TRAINED[kind]
+    assert tokenizers.load_tokenizer(path) == TRAINED[kind]
 
 
 @kinds
 @pytest.mark.parametrize("text", [None, 3, b"ab\xff", [1, 2], "the dog\ud83d"])
 def test_bad_text_for_encode(kind, text):
-    with pytest.raises(TokenizerError):
+    with pytest.raises(tokenizers.TokenizerError):
         TRAINED[kind].encode(text)
 
 
 @pytest.mark.parametrize("kind", ["words", "wordpiece", "bpe"])
 def test_half_a_surrogate_pair_is_named_with_its_position(kind):
-    with pytest.raises(TokenizerError, match=r"U\+D83D\), half a surrogate pair, at position 2:"):
+    with pytest.raises(tokenizers.TokenizerError, match=r"U\+D83D\), half a surrogate pair, at position 2:"):
         TRAINED[kind].encode("ab\ud83d")
 
 
@@ -153,15 +144,13 @@ def test_half_a_surrogate_pair_is_named_with_its_position(kind):
     ],
 )
 def test_bad_ids(kind, ids, expected):
-    with pytest.raises(TokenizerError, match=expected):
+    with pytest.raises(tokenizers.TokenizerError, match=expected):
         TRAINED[kind].decode(ids)
-    with pytest.raises(TokenizerError, match=rf"ids from 0 to {TRAINED[kind].vocabulary_size - 1}\."):
+    with pytest.raises(tokenizers.TokenizerError, match=rf"ids from 0 to {TRAINED[kind].vocabulary_size - 1}\."):
         TRAINED[kind].decode([TRAINED[kind].vocabulary_size])
 
 
-SHORTHAND = {"NAME": '"schema": 2, "registry_name"', "SPECIAL": json.dumps([*SPECIAL_TOKENS])}
-
-
+SHORTHAND = {"NAME": '"schema": 2, "registry_name"', "SPECIAL": json.dumps([*tokenizers.SPECIAL_TOKENS])}
 FOREIGN = {  # NAME and SPECIAL stand for the text in SHORTHAND
     '{"characters": "ab", "unknown": "error"}': "schema=None; expected 2: an older version",
     '{"schema": 3, "registry_name": "words", "vocabulary": ["[UNK]"]}': "schema=3; expected 2",
@@ -209,23 +198,23 @@ def test_a_file_that_holds_no_tokenizer(tmp_path, data, expected):
     for word, text in SHORTHAND.items():
         data = data.replace(word, text)
     path.write_text(data)
-    with pytest.raises(TokenizerError, match=rf"tokenizer\.json'.*{expected}"):
-        load_tokenizer(path)
+    with pytest.raises(tokenizers.TokenizerError, match=rf"tokenizer\.json'.*{expected}"):
+        tokenizers.load_tokenizer(path)
 
 
 def test_a_file_of_another_kind(tmp_path):
     for saved, tokenizer in TRAINED.items():
         saved_to = tmp_path / f"{saved}.json"
         tokenizer.save(saved_to)
-        for kind in TOKENIZERS.keys() - {saved}:
-            with pytest.raises(TokenizerError, match=rf"{saved}\.json' is invalid"):
-                TOKENIZERS[kind].load(saved_to)
+        for kind in tokenizers.TOKENIZERS.keys() - {saved}:
+            with pytest.raises(tokenizers.TokenizerError, match=rf"{saved}\.json' is invalid"):
+                tokenizers.TOKENIZERS[kind].load(saved_to)
 
 
 def test_a_file_that_is_not_there(tmp_path):
     for path in (tmp_path / "missing.json", tmp_path):
-        with pytest.raises(TokenizerError, match="cannot be read"):
-            load_tokenizer(path)
+        with pytest.raises(tokenizers.TokenizerError, match="cannot be read"):
+            tokenizers.load_tokenizer(path)
 
 
 values = st.recursive(
@@ -233,10 +222,8 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3),
     max_leaves=6,
 )
-
-
 configs = st.fixed_dictionaries(
-    {"schema": st.just(2), "registry_name": st.sampled_from([*TOKENIZERS]) | values},
+    {"schema": st.just(2), "registry_name": st.sampled_from([*tokenizers.TOKENIZERS]) | values},
     optional={"vocabulary": values, "lowercase": values, "merges": values, "characters": values, "oov_token": values},
 )
 
@@ -247,8 +234,8 @@ def test_a_file_is_a_tokenizer_or_one_clear_error(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     path.write_bytes(data)
     try:
-        tokenizer = load_tokenizer(path)
-    except TokenizerError:
+        tokenizer = tokenizers.load_tokenizer(path)
+    except tokenizers.TokenizerError:
         return
     assert {"schema": 2, **tokenizer.get_config()} == json.loads(data)
 
@@ -256,7 +243,7 @@ def test_a_file_is_a_tokenizer_or_one_clear_error(tmp_path_factory, data):
 @kinds
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, lambda tokenizer: pickle.loads(pickle.dumps(tokenizer))])
 def test_a_tokenizer_can_be_copied_and_pickled_after_use(kind, how):
-    tokenizer = TOKENIZERS[kind].from_text(TEXT)
+    tokenizer = tokenizers.TOKENIZERS[kind].from_text(TEXT)
     tokenizer.encode(TEXT)
     if kind == "characters":
         pytest.importorskip("tensorflow")

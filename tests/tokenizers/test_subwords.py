@@ -11,14 +11,8 @@ from keras_seq.tokenizers import SPECIAL_TOKENS, BytePairTokenizer, TokenizerErr
 from keras_seq.tokenizers.subwords import pack_segments, truncated_lengths
 
 PYDOC = load_corpus("pydoc").text[:30_000]
-
-
 PAIRS = BytePairTokenizer.from_text(PYDOC, vocabulary_size=600)
-
-
 PIECES = WordPieceTokenizer.from_text(PYDOC, vocabulary_size=600)
-
-
 any_texts = st.text(st.characters(codec="utf-8"), max_size=40) | st.lists(
     st.sampled_from(
         [
@@ -39,8 +33,6 @@ any_texts = st.text(st.characters(codec="utf-8"), max_size=40) | st.lists(
         ]
     )
 ).map("".join)
-
-
 unk = SPECIAL_TOKENS["[UNK]"]
 
 
@@ -195,17 +187,11 @@ def test_word_pieces_need_a_word(text):
 
 
 PAD, _, CLS, SEP, _ = SPECIAL_TOKENS.values()
-
-
 TOKENIZERS = [
     BytePairTokenizer.from_text("the dog and the fox " * 3),
     WordPieceTokenizer.from_text("the dog and the fox " * 3),
 ]
-
-
 rows = st.lists(st.integers(5, 50), max_size=12)
-
-
 texts = st.lists(st.sampled_from(["", "the", "the dog", "fox and dog and fox", "[SEP] [PAD]", "é漢\x00"]), min_size=1)
 
 

@@ -18,8 +18,6 @@ from keras_seq.tokenizers import (
 from keras_seq.tokenizers.base import first_token_characters, piece_ends, show_whitespace, token_offsets
 
 TEXT = "to be or not to be"
-
-
 BYTES = BytePairTokenizer.from_text(TEXT * 3)
 
 

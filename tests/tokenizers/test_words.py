@@ -9,8 +9,6 @@ from keras_seq.data import load_corpus
 from keras_seq.tokenizers import TokenizerError, WordTokenizer, split_words
 
 characters = st.characters(codec="utf-8") | st.sampled_from(" \n.,'-_aab1ée\u0301漢\u200d\x00[]UNK")
-
-
 texts = st.text(characters, min_size=1, max_size=60)
 
 

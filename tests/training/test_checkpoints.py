@@ -63,23 +63,15 @@ def test_everything_comes_back_to_the_last_bit(make, tmp_path):
     assert_same(numpy(read), numpy(written))
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda data: data[:-10], lambda data: data[:5], lambda data: b"", lambda data: b"x" * 50]
-)
-def test_a_torn_file_is_refused_and_nothing_is_assigned(make, tmp_path, damage):
-    training_model = make(seed=1)
-    path = checkpoints.save(tmp_path, training_model)
-    path.write_bytes(damage(path.read_bytes()))
+@pytest.mark.parametrize("damage", [lambda data: data[:-10], lambda data: b"x" * 50, None])
+def test_a_file_that_is_torn_or_gone_is_refused_and_nothing_is_assigned(make, tmp_path, damage):
+    path = checkpoints.save(tmp_path, make(seed=1))
+    path.write_bytes(damage(path.read_bytes())) if damage else path.unlink()
     other = make(seed=2)
     before = numpy(other)
     with pytest.raises(CheckpointError, match=r"step-00000007.safetensors is not intact"):
         checkpoints.load(path, other)
     assert_same(numpy(other), before)
-
-
-def test_a_file_that_is_not_there_is_refused(make, tmp_path):
-    with pytest.raises(CheckpointError, match="is not intact"):
-        checkpoints.load(tmp_path / "step-00000001.safetensors", make())
 
 
 def test_another_models_checkpoint_is_refused_and_nothing_is_assigned(make, tmp_path):
@@ -345,13 +337,13 @@ def test_what_is_read_is_what_was_written_and_others_can_read_it(tmp_path):
     assert os.listdir(tmp_path) == ["x.safetensors"]
 
 
-def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path):
+def test_a_flipped_bit_of_any_byte_and_every_cut_is_noticed(tmp_path):
     path = tmp_path / "x.safetensors"
     checkpoints.write_arrays(path, {"a": np.array([1.5, 2.5], "float32")}, {"step": "7"})
     data = path.read_bytes()
-    for bit in range(8 * len(data)):
+    for place in range(len(data)):
         flipped = bytearray(data)
-        flipped[bit // 8] ^= 1 << bit % 8
+        flipped[place] ^= 1 << place % 8
         path.write_bytes(flipped)
         with pytest.raises(checkpoints.CorruptCheckpointError):
             checkpoints.read_arrays(path, MOST)

@@ -22,6 +22,7 @@ from keras_seq.training.config import (
     family,
     words_of_no_effect,
 )
+from tests.conftest import often
 
 STEPS = 2_000
 FAMILIES = {
@@ -76,9 +77,7 @@ def test_there_is_a_learning_rate_for_every_optimizer_and_family():
 UNLIKE = ("rnn", "lstm", "bilstm", "mingru", "mamba", "gated_deltanet", "hybrid", "transformer")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in UNLIKE else pytest.mark.rare) for name in MODELS]
-)
+@often("name", [*MODELS], UNLIKE)
 def test_the_models_without_a_residual_stream_are_recurrent(name):
     sizes = {"embedding_dim": 4, "units": 4, "num_heads": 2, "feed_forward_dim": 4, "context_length": 4, "num_tags": 2}
     sizes |= {"pattern": "rdgma", "num_layers": 5} if name == "hybrid" else {"num_layers": 2}

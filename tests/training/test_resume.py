@@ -53,6 +53,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tiny_run, tmp_path,
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_ctrl_c_writes_a_checkpoint_gives_the_signals_back_and_the_run_can_go_on(tiny_run, tmp_path, monkeypatch):
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 

@@ -1,30 +1,26 @@
-"""A whole run of any Keras model with any validation."""
+"""A whole run of any Keras model with any validation, and of a language model."""
 
 import json
 import time
+import warnings
 
 import keras
 import numpy as np
 import pytest
 
+from keras_seq import training
 from keras_seq.data import ArrayBatches, RandomWindows, StatefulWindows
+from keras_seq.evaluation import Evaluator
+from keras_seq.evaluation.streaming import sample_windows
 from keras_seq.models import GRUConfig, TransformerConfig
+from keras_seq.saving.keras_file import load_untrusted_model
 from keras_seq.tracking import Summaries
-from keras_seq.training import (
-    Adam,
-    TrainConfig,
-    checkpoints,
-    fit_inputs,
-    load_result,
-    read_metrics,
-    train_model,
-    trainer,
-)
+from keras_seq.training.language_model import check_sample
 
 X = np.random.default_rng(0).normal(size=(24, 3)).astype("float32")
 Y = X @ np.array([[1.0], [-2.0], [0.5]], "float32")
 CONSTANT = keras.optimizers.schedules.ExponentialDecay(0.1, decay_steps=1, decay_rate=1.0)
-TRAIN = TrainConfig("adam", 0.1, warmup_steps=0, log_every=2, validate_every=2, checkpoint_every=2)
+TRAIN = training.TrainConfig("adam", 0.1, warmup_steps=0, log_every=2, validate_every=2, checkpoint_every=2)
 eagerly = pytest.mark.usefixtures("eagerly")  # the first test compiles; what the others hold is the same without
 
 
@@ -39,7 +35,7 @@ def regress(folder, steps=6, **options):
 
     options = {"loss": keras.losses.MeanSquaredError(), "schedule": CONSTANT, "validate_fn": validate, **options}
     dataset = ArrayBatches((X, Y), batch_size=4).dataset
-    return train_model(folder, model, dataset, 4, steps, TRAIN, config={"seed": 0}, **options), model
+    return training.train_model(folder, model, dataset, 4, steps, TRAIN, config={"seed": 0}, **options), model
 
 
 def weights(model):
@@ -52,14 +48,14 @@ def test_any_model_leaves_a_whole_run(tmp_path):
     assert names <= {path.name for path in (tmp_path / "linear").iterdir()}
     assert json.loads((tmp_path / "linear/config.json").read_text(encoding="utf-8"))["seed"] == 0
     assert weights(keras.models.load_model(tmp_path / "linear/model.keras")) == weights(model)
-    lines = read_metrics(tmp_path / "linear", "validation")
+    lines = training.read_metrics(tmp_path / "linear", "validation")
     assert [line["step"] for line in lines] == [2, 4, 6]
     assert lines[-1]["val_loss"] == result["val_loss"] < lines[0]["val_loss"]
     assert result["first"] == f"{result['val_loss']:.3f}"
     assert "group/other" not in result  # it is a diagnostic
     assert (result["parameters"], result["train_tokens"], result["scalars"]) == (4, 24, 2)
     assert result["train_loss_per_character"] == result["train_loss"] / 2
-    assert load_result(tmp_path / "linear") == result
+    assert training.load_result(tmp_path / "linear") == result
 
 
 @eagerly
@@ -89,7 +85,7 @@ def test_the_seconds_of_every_part_add_up_over_a_resume(tmp_path, monkeypatch):
         return call
 
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(checkpoints, "save", taking("checkpoints", checkpoints.save))
+    monkeypatch.setattr(training.checkpoints, "save", taking("checkpoints", training.checkpoints.save))
     options = {
         "validate_fn": taking("validation", lambda: Summaries({"val_loss": 1.0})),
         "diagnostics": [taking("diagnostics", lambda: Summaries({}))],
@@ -111,23 +107,14 @@ def test_a_kill_between_the_model_and_its_result_is_repaired_by_resuming(tmp_pat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "write_result", kill)
+        patch.setattr(training.trainer, "write_result", kill)
         with pytest.raises(KeyboardInterrupt):
             regress(tmp_path)
     assert (tmp_path / "model.keras").exists()
-    assert load_result(tmp_path) is None
+    assert training.load_result(tmp_path) is None
     whole, model = regress(tmp_path)
-    assert load_result(tmp_path) == whole
+    assert training.load_result(tmp_path) == whole
     assert weights(keras.models.load_model(tmp_path / "model.keras")) == weights(model)
-
-
-@eagerly
-def test_what_is_scored_at_the_end_may_be_more_than_what_is_scored_during_training(tmp_path):
-    result, _ = regress(tmp_path, final_validate_fn=lambda: Summaries({"val_loss": 7.0}))
-    assert result["val_loss"] == 7.0
-    lines = read_metrics(tmp_path, "validation")
-    assert 7.0 not in [line["val_loss_sample"] for line in lines]
-    assert not any("val_loss" in line for line in lines)
 
 
 TRANSFORMER = TransformerConfig(4, num_layers=1, num_heads=1, feed_forward_dim=4, context_length=5)
@@ -143,7 +130,7 @@ TRANSFORMER = TransformerConfig(4, num_layers=1, num_heads=1, feed_forward_dim=4
 )
 def test_the_state_is_carried_where_rows_go_on_and_the_state_has_no_length(config, windows_class, carries):
     model, windows = config.build_model(7), windows_class(np.arange(60) % 7, batch_size=2, sequence_length=5)
-    training_model, dataset_fn = fit_inputs(model, windows)
+    training_model, dataset_fn = training.fit_inputs(model, windows)
     (inputs, _), *_ = dataset_fn(0, 1)
     assert carries == isinstance(inputs, tuple) == (training_model is not model)
     assert {*map(id, model.trainable_variables)} == {*map(id, training_model.trainable_variables)}
@@ -158,12 +145,85 @@ def test_a_model_that_is_compiled_with_metrics_goes_on(tmp_path):
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
         model.compile(optimizer, "mse", metrics=["mae"])
         arguments = ArrayBatches((X, Y), batch_size=4).dataset, 4, steps, TRAIN, lambda: Summaries({"val_loss": 1.0})
-        train_model(folder, model, *arguments, config={})
+        training.train_model(folder, model, *arguments, config={})
         return [keras.ops.convert_to_numpy(v).tolist() for v in (*model.variables, *model.optimizer.variables)]
 
-    whole = run(tmp_path / "whole", 6, Adam(0.1))
-    run(tmp_path / "parts", 4, Adam(0.1))
-    assert run(tmp_path / "parts", 6, Adam(0.1)) == whole
+    whole = run(tmp_path / "whole", 6, training.Adam(0.1))
+    run(tmp_path / "parts", 4, training.Adam(0.1))
+    assert run(tmp_path / "parts", 6, training.Adam(0.1)) == whole
     with pytest.raises(ValueError, match=r"sequential\S* is compiled with another Adam; expected one of keras_seq"):
         run(tmp_path / "other", 4, keras.optimizers.Adam(0.1))
     assert not (tmp_path / "other").exists()
+
+
+LENGTH, PART = 5, 41
+
+
+@pytest.fixture
+def capped(eagerly, tiny_run, tmp_path, ids):
+    """A run whose validation text is longer than what is scored during training, and an evaluator of its model."""
+    result = tiny_run(tmp_path, validation_characters=PART)
+    model = load_untrusted_model(tmp_path / "model.keras")
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    (point,) = (line for line in lines if line["split"] == "validation")
+    return result, point, Evaluator(model), ids[120:]
+
+
+def test_the_curve_is_of_a_sample_of_the_text_and_the_final_scores_are_of_all_of_it(capped, tmp_path):
+    result, point, evaluator, ids = capped
+    sample = sample_windows(ids, LENGTH, PART // LENGTH)
+    assert sample.tokens == 40 < len(ids)
+    assert point["val_loss_sample"] == pytest.approx(evaluator.chunked_loss(ids, LENGTH, sample).mean, rel=1e-6)
+    streaming = evaluator.stretch_token_losses(ids, sample).mean()
+    assert point["val_loss_streaming_sample"] == pytest.approx(streaming, rel=1e-6)
+    assert result["val_loss"] == pytest.approx(evaluator.chunked_loss(ids, LENGTH).mean, rel=1e-6)
+    assert result["val_loss_streaming"] == pytest.approx(evaluator.streaming_loss(ids).mean, rel=1e-6)
+    assert not any(key in point for key in result if key.startswith("val_"))
+    assert not any(key.endswith("_sample") for key in result)
+    assert np.load(tmp_path / "val_token_losses.npy").shape == ((len(ids) - 1) // LENGTH, LENGTH)
+
+
+def test_a_part_that_makes_no_window_is_refused_before_any_work(tiny_run, tmp_path):
+    with pytest.raises(ValueError, match=r"4 characters .* at least 6, .*--train.validation-characters"):
+        tiny_run(tmp_path, validation_characters=LENGTH - 1)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_shorter_text_is_scored_whole():
+    train = training.TrainConfig(validation_characters=4)
+    assert [train.validated_characters(size) for size in (6, 3)] == [4, 3]
+    assert training.TrainConfig(validation_characters=None).validated_characters(6, min_characters=5) == 6
+    with pytest.raises(ValueError, match=r"--train.validation-characters 4: expected at least 5"):
+        train.validated_characters(6, min_characters=5)
+
+
+def test_a_last_validation_that_chance_does_not_explain_is_named():
+    losses = np.random.default_rng(0).normal(2, 0.5, size=(400, 8)).clip(0)
+    sample = sample_windows(np.arange(3201) % 7, 8, 40)
+    drawn = losses[sample.window_starts // 8].mean()
+    with warnings.catch_warnings(action="error"):
+        check_sample(sample, drawn, losses)
+    with pytest.warns(UserWarning, match=r"The last val_loss_sample is 1\.200, and val_loss, .* is 1\.986: by chance"):
+        check_sample(sample, 1.2, losses)
+    with pytest.warns(UserWarning, match="is nan"):
+        check_sample(sample, float("nan"), losses)
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize(("before", "after"), [(None, PART), (PART, None)])
+def test_a_run_that_was_validated_on_another_part_is_refused(tiny_run, tmp_path, before, after):
+    tiny_run(tmp_path, validation_characters=before)
+    (tmp_path / "result.json").unlink()
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    with pytest.raises(training.CheckpointError, match=r"was validated by val_loss.*start a new run|another config"):
+        tiny_run(tmp_path, validation_characters=after)
+    assert json.loads((tmp_path / "config.json").read_text(encoding="utf-8")) == config
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize(
+    ("name", "optimizer", "rate"), [("lstm", "muon", 1e30), ("transformer", "sgd", 1e30), ("lstm", "adamw", 1e36)]
+)
+def test_a_training_that_diverged_is_said_in_one_sentence(tiny_run, tmp_path, name, optimizer, rate):
+    with pytest.raises(training.TrainingDiverged, match="training has diverged"):
+        tiny_run(tmp_path, name, optimizer=optimizer, learning_rate=rate, warmup_steps=0)

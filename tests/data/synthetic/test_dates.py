@@ -7,11 +7,7 @@ import pytest
 from keras_seq.data.synthetic import dates
 
 ALL = [day for (day,) in zip(*dates.split_dates(36_525), strict=True)]
-
-
 FORMS = (*dates.FORMATS, *dates.HELD_OUT_FORMATS)
-
-
 PAIRS = dates.draw_pairs(ALL, FORMS, 4_000, seed=0)
 
 

@@ -15,8 +15,6 @@ SMALL = Grammar(
     },
     "S",
 )
-
-
 SHORT = Grammar(  # long sentences are so rare that all that matter can be listed
     {"S": {"(": (0.1, ("S", "E")), "a": (0.8, ()), "b": (0.1, ("E",))}, "E": {")": (0.85, ()), "-": (0.15, ("S",))}},
     "S",

@@ -3,29 +3,20 @@ import dataclasses
 import numpy as np
 import pytest
 
-from keras_seq.data.synthetic.recall import (
-    RECALL_TASKS,
-    AssociativeRecall,
-    Induction,
-    Needle,
-    Parity,
-    SelectiveCopy,
-)
+from keras_seq.data.synthetic import recall
 
 TASKS = {
-    "associative_recall": AssociativeRecall(11, (1, 20), (1, 8), 64, seed=3),
-    "induction": Induction(24, (2, 20), (1, 8), 64, seed=3),
-    "selective_copy": SelectiveCopy(6, (1, 20), (1, 8), 64, seed=3),
-    "parity": Parity(2, (1, 20), (1, 1), 64, seed=3),
-    "needle": Needle(9, (1, 20), (1, 1), 64, seed=3),
+    "associative_recall": recall.AssociativeRecall(11, (1, 20), (1, 8), 64, seed=3),
+    "induction": recall.Induction(24, (2, 20), (1, 8), 64, seed=3),
+    "selective_copy": recall.SelectiveCopy(6, (1, 20), (1, 8), 64, seed=3),
+    "parity": recall.Parity(2, (1, 20), (1, 1), 64, seed=3),
+    "needle": recall.Needle(9, (1, 20), (1, 1), 64, seed=3),
 }
-
-
 every_task = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 
 
 def test_every_task_is_tested():
-    assert {name: type(task) for name, task in TASKS.items()} == RECALL_TASKS
+    assert {name: type(task) for name, task in TASKS.items()} == recall.RECALL_TASKS
 
 
 @every_task
@@ -68,32 +59,31 @@ def test_chance_is_the_accuracy_of_a_guess(task):
     length, items = 16, 4 if task.has_items else 1
     task, random = dataclasses.replace(task.with_sizes(length, items), batch_size=8000), np.random.default_rng(0)
     x, y = task.batch(0)
-    choices = {
-        AssociativeRecall: lambda: x[:, 1 : 2 * items : 2],
-        Induction: lambda: x[:, 1:length],
-    }.get(type(task), lambda: np.tile(np.arange(task.alphabet_size), (len(x), 1)))()
-    last = y[:, -1] if type(task) is not Parity else y[:, length - 1]
+    choices = {recall.AssociativeRecall: lambda: x[:, 1 : 2 * items : 2], recall.Induction: lambda: x[:, 1:length]}.get(
+        type(task), lambda: np.tile(np.arange(task.alphabet_size), (len(x), 1))
+    )()
+    last = y[:, -1] if type(task) is not recall.Parity else y[:, length - 1]
     guess = np.take_along_axis(choices, random.integers(choices.shape[1], size=(len(x), 1)), axis=1)[:, 0]
     is_target = last >= 0
     p = task.chance(length, items)
     error = 4 * np.sqrt(p * (1 - p) / is_target.sum())
-    if type(task) is Induction:  # the letter that was queried is not among the guesses that can be right
+    if type(task) is recall.Induction:  # the letter that was queried is not among the guesses that can be right
         assert p == 1 / (length - 1)
-    if type(task) is Needle:
+    if type(task) is recall.Needle:
         last, is_target = y.max(axis=1), np.ones(len(y), bool)
     assert (guess == last)[is_target].mean() == pytest.approx(p, abs=error)
 
 
 def test_by_hand():
-    task = AssociativeRecall(4, (4, 4), (2, 2), 1)
+    task = recall.AssociativeRecall(4, (4, 4), (2, 2), 1)
     np.testing.assert_array_equal(task.solve(np.array([[2, 5, 0, 7, 0, 2]])), [[-1, -1, -1, -1, 7, 5]])
-    task = Induction(4, (3, 3), (1, 1), 1)
+    task = recall.Induction(4, (3, 3), (1, 1), 1)
     np.testing.assert_array_equal(task.solve(np.array([[2, 0, 3, 0]])), [[-1, -1, -1, 3]])
-    task = SelectiveCopy(3, (4, 4), (2, 2), 1)
+    task = recall.SelectiveCopy(3, (4, 4), (2, 2), 1)
     np.testing.assert_array_equal(task.solve(np.array([[4, 2, 4, 1, 3, 3]])), [[-1, -1, -1, -1, 2, 1]])
-    task = Parity(2, (4, 4), (1, 1), 1)
+    task = recall.Parity(2, (4, 4), (1, 1), 1)
     np.testing.assert_array_equal(task.solve(np.array([[1, 0, 1, 1]])), [[1, 1, 0, 1]])
-    task = Needle(3, (3, 3), (1, 1), 1)
+    task = recall.Needle(3, (3, 3), (1, 1), 1)
     np.testing.assert_array_equal(task.solve(np.array([[3, 1, 0, 2, 4]])), [[-1, -1, -1, -1, 1]])
 
 
