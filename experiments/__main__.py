@@ -1,4 +1,4 @@
-"""List all experiments and tools, or run one: `python -m experiments NAME ...` is `python -m experiments.NAME ...`."""
+"""List all experiments, or run one: `python -m experiments NAME ...` is `python -m experiments.NAME ...`."""
 
 import shutil
 import sys
@@ -12,21 +12,15 @@ INDENT = 21
 
 
 def listing() -> str:
-    """Return the list of all experiments, then of the tools for data and finished runs, as wide as the terminal."""
+    """Return the list of all experiments, as wide as the terminal."""
     wrapper = textwrap.TextWrapper(min(shutil.get_terminal_size().columns, 120), break_on_hyphens=False)
     usage = wrapper.fill(
-        "python -m experiments.NAME --help says more and lists the options; --smoke tests an experiment in seconds."
+        "python -m experiments.NAME --help says more and lists the options; --smoke tests an experiment in seconds. "
+        "keras-seq has the tools for texts and finished runs."
     )
     wrapper.initial_indent, wrapper.subsequent_indent = "  ", INDENT * " "
-    experiments, data = ["Experiments:"], ["Tools for data:"]
-    tools = ["Tools for RUN, the folder of a finished run:"]
-    for name, docstring in docstrings().items():
-        is_for_runs, is_for_data = (
-            line in docstring for line in ("\nRUN is the folder of a finished run", "\nINPUT is")
-        )
-        group = tools if is_for_runs else data if is_for_data else experiments
-        group.append(wrapper.fill(f"{name:<{INDENT - 3}} {summary(docstring)}"))
-    return "\n\n".join(["\n".join(group) for group in (experiments, data, tools)] + [usage])
+    lines = [wrapper.fill(f"{name:<{INDENT - 3}} {summary(doc)}") for name, doc in docstrings().items()]
+    return "\n".join(["Experiments:", *lines, "", usage])
 
 
 def main(arguments: Sequence[str]):

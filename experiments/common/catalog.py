@@ -1,7 +1,6 @@
-"""List all experiments and tools: files, and folders with a `__main__.py`, whose docstring is read without an import.
+"""List all experiments: files, and folders with a `__main__.py`, whose docstring is read without an import.
 
-Its first line is the question, or says what the tool does; a line "Time: 7 minutes on 2 cores." says how long it takes;
-that of a tool has a line that begins with "RUN is the folder of a finished run" or, for data, "INPUT is".
+Its first line is the question; a line "Time: 7 minutes on 2 cores." says how long it takes.
 """
 
 import ast
@@ -31,5 +30,5 @@ def docstrings() -> dict[str, str]:
 
 
 def summary(docstring: str) -> str:
-    """Return the question, or what the tool does, and the time that it takes."""
+    """Return the question and the time that it takes."""
     return " ".join(re.findall(r"\A.+$|^Time: .+\.$", docstring, re.MULTILINE))
