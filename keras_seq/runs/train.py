@@ -100,6 +100,8 @@ def train(
     name = model.name if isinstance(model, keras.Model) else model_config.model_name
     settings = RunSettings(_as_text(texts), name, minutes, tokens, batch_size, sequence_length, seed, train)
     label = f"{corpus_label(settings.texts)}-{name}".strip("-")
+    if folder is not None and os.path.lexists(folder) and not os.path.isdir(folder):
+        raise ValueError(f"folder={os.fspath(folder)!r} is a file; expected a folder or an unused name.")
     place = timestamped_folder("logs/train", label) if folder is None else contextlib.nullcontext(pathlib.Path(folder))
     with place as path:
         data = split_corpus(settings.texts, path, sequence_length + 1)

@@ -90,7 +90,7 @@ def test_the_folder_above_a_clone_imports_the_package_and_not_the_clone(tmp_path
 
 def test_every_command_line_checks_the_backend():
     environment = {**os.environ, "KERAS_BACKEND": "Torch"}
-    command = [sys.executable, "-m", "experiments.generate", "--help"]
+    command = [sys.executable, "-m", "keras_seq", "generate", "--help"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "KERAS_BACKEND=Torch: expected tensorflow, jax or torch.\n"
