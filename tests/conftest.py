@@ -127,11 +127,12 @@ def functions_run_eagerly():
         return
     import tensorflow as tf
 
+    before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
         yield
     finally:
-        tf.config.run_functions_eagerly(False)
+        tf.config.run_functions_eagerly(before)
 
 
 @pytest.fixture

@@ -200,16 +200,23 @@ def _name_rows(rows):
         config = row["config"]
         same = {key: config.get(key) for key in ("model", "train", "length", "windows")}
         groups.setdefault(repr(same), []).append(row)
-    names = [group[0]["config"]["model"]["name"] for group in groups.values()]
-    for name, group in zip(names, groups.values(), strict=True):
-        label = name if names.count(name) == 1 else re.sub(r"-seed\d+$", "", group[0]["run"].name)
+    firsts = [group[0] for group in groups.values()]
+    labels = _labels([row["config"]["model"]["name"] for row in firsts], [row["run"].resolve() for row in firsts])
+    for label, group in zip(labels, groups.values(), strict=True):
         for seed, row in enumerate(group):
             row |= {"model": label, "seed": row["config"].get("seed", seed)}
-    labels = [row["model"] for row in rows]
-    if len({*labels}) < len(groups):  # folders of other parents have the same name
-        for group in groups.values():
-            for row in group:
-                row["model"] = str(group[0]["run"])
+
+
+def _labels(names, folders):
+    """Return the names; where some are equal, the fewest last parts of the folders that tell the runs apart."""
+    labels, depth = names, 0
+    while len({*labels}) < len(labels):
+        depth += 1
+        ends = ["/".join(folder.parts[-depth:]) for folder in folders]
+        short = [re.sub(r"-seed\d+$", "", end) for end in ends]
+        ends = short if len({*short}) == len(short) else ends
+        labels = [name if names.count(name) == 1 else end for name, end in zip(names, ends, strict=True)]
+    return labels
 
 
 def _scored(row):

@@ -25,7 +25,7 @@ from keras_seq.models import LANGUAGE_MODELS, MODELS
 from keras_seq.models.counts import flops_per_token
 from keras_seq.ops.dispatch import clear_session
 from keras_seq.runs.folders import corpus_label, run_config, timestamped_folder
-from keras_seq.runs.run import Run, load_run
+from keras_seq.runs.run import Run
 from keras_seq.runs.texts import TokenMixture, packed_documents, random_windows, split_corpus
 from keras_seq.tokenizers.registry import encode_documents
 from keras_seq.training.run_config import read_config
@@ -75,6 +75,7 @@ def train(
             of *.txt files, a pattern, or several; or folders of `keras-seq prepare`.
         model: Name of a model (`keras_seq.models.LANGUAGE_MODELS`); its config, such as `models.LSTMConfig(units=64)`;
             or a causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, V being the characters of the text.
+            `load_run` loads only layers of keras_seq.
         minutes: About how long to train; None trains on `tokens`.
         tokens: Training tokens, over one or more epochs, if `minutes` is None.
         folder: Folder of the run; by default a new one, logs/train/UTC-TIME-TEXT-MODEL.
@@ -123,8 +124,8 @@ def train(
         config = run_config(
             settings, name, model_config, train, model, data.corpus, windows=kind, seed=seed, budget=budget
         )
-        train_run(path, model, data.tokenizer, windows, data.validation_text, steps, train, config, callbacks)
-    return load_run(path)
+        result = train_run(path, model, data.tokenizer, windows, data.validation_text, steps, train, config, callbacks)
+    return Run(path, model, data.tokenizer, result, read_config(path))
 
 
 def train_run(
