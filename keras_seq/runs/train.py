@@ -117,7 +117,7 @@ def train(
         steps, every = _length(path, settings, build, data, train)
         train = train if every is None else dataclasses.replace(train, validate_every=every)
         model = model if model_config is None else build()
-        kind = "stateful" if _carries_state(model) else "random"
+        kind = _kind_of_windows(model, data.train)
         windows = training_windows(kind, data.train, batch_size, sequence_length, seed)
         data.introduce(train, sequence_length + 1, f"{model.count_params():,} parameters, {steps:,} steps")
         budget = {"steps": steps, "train_flops_per_token": _flops_per_token(model, sequence_length)}
@@ -187,7 +187,9 @@ def training_windows(
     if kind == "random":
         return random_windows(ids, **sizes)
     if isinstance(ids, TokenMixture):
-        raise ValueError(f"Folders with weights have no {kind} windows: expected random windows.")
+        raise ValueError(
+            f"Folders with weights have no {kind} windows: expected random windows, --recurrent-windows random."
+        )
     if kind == "packed":
         return packed_documents(ids, **sizes)
     return StatefulWindows(ids, reset_prob=reset_prob, **sizes)
@@ -234,7 +236,7 @@ def _length(folder, settings, build, data, train):
         if saved.get("experiment", {}).get("minutes") == settings.minutes:
             return saved["length"]["steps"], saved["train"]["validate_every"]
     model = build()
-    kind = "stateful" if _carries_state(model) else "random"
+    kind = _kind_of_windows(model, data.train)
     windows = training_windows(kind, data.train, settings.batch_size, settings.sequence_length, settings.seed)
     print("Timing the training steps ...", flush=True)
     seconds = seconds_per_step(model, windows, train, steps=10_000)
@@ -261,9 +263,10 @@ def _model_config(model, sequence_length):
     return dataclasses.replace(model, context_length=limit or sequence_length)
 
 
-def _carries_state(model):
-    """Return whether the state of a model has no length, so that it can be carried from batch to batch."""
-    return getattr(model, "context_length", 0) is None
+def _kind_of_windows(model, ids):
+    """Return "stateful" if the state of a model has no length, so that batches can carry it, and the text is one."""
+    carries_state = getattr(model, "context_length", 0) is None
+    return "stateful" if carries_state and not isinstance(ids, TokenMixture) else "random"
 
 
 def _flops_per_token(model, sequence_length):

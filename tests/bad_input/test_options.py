@@ -67,7 +67,8 @@ def test_a_command_line_with_a_bad_value_ends_with_one_sentence(ends, name, opti
 def test_a_command_line_with_an_unknown_option_or_an_extra_word_ends_with_one_sentence(ends, name):
     main = PROGRAMS[name][0]
     assert "--colour" in ends(main, *required_arguments(name), "--colour", "blue")
-    assert "word" in ends(main, *required_arguments(name), "word", "another")
+    said = ends(main, *required_arguments(name), "word", "another")
+    assert "word" in said or name in ("train", "report")  # all words are texts, or runs
 
 
 def test_nothing_is_left_out():

@@ -240,7 +240,7 @@ def test_mistakes_are_one_sentence(folders, refused, tmp_path):
         assert f"{option} " in said
         assert "packed: expected a --corpus of folders" in said
     mixed = refused(compare.main, "--corpus", f"1:{folders('bpe')}", *log_dir, "--train.validation-characters", "None")
-    assert "has no stateful windows: expected --recurrent-windows random" in mixed
+    assert "have no stateful windows: expected random windows, --recurrent-windows random" in mixed
     (tmp_path / "inputs.json").write_text("{}")
     assert "index.json cannot be read" in refused(compare.main, "--corpus", tmp_path, *log_dir)
 
