@@ -39,8 +39,8 @@ from keras_seq.commands.options import (
 from keras_seq.evaluation import Evaluator
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.reports import plots
-from keras_seq.reports.tables import Report, Table
-from keras_seq.runs.texts import compare_sizes, smoke_corpus, split_corpus
+from keras_seq.reports.tables import Report, Table, compare_sizes
+from keras_seq.runs.texts import smoke_corpus, split_corpus
 
 FAMILIES = ("lstm", "transformer")
 

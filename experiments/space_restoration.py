@@ -35,9 +35,9 @@ from keras_seq.models import BertConfig, BiLSTMConfig, token_classifier
 from keras_seq.ops.compiled import compiled
 from keras_seq.ops.tensor_checks import at_least_float32
 from keras_seq.reports import plots
-from keras_seq.reports.tables import Report, Table, percent_interval, without_texts
+from keras_seq.reports.tables import Report, Table, compare_sizes, percent_interval, without_texts
 from keras_seq.runs.folders import dataclass_from_dict
-from keras_seq.runs.texts import SplitCorpus, compare_sizes
+from keras_seq.runs.texts import SplitCorpus
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
 from keras_seq.tracking.tracker import track_progress

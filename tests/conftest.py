@@ -1,13 +1,22 @@
 """What all tests share. Those outside tests/layers need Keras's TensorFlow backend, unless marked `any_backend`."""
 
 import contextlib
+import functools
 import gc
+import html
 import importlib
+import io
+import json
 import os
 import pathlib
+import re
 import resource
+import shutil
 import signal
+import subprocess
+import sys
 import time
+import types
 
 # before TensorFlow is imported: its notes are nobody's output, and XLA compiles for longer than its programs run
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -50,9 +59,23 @@ def _minutes(seconds):
 
 
 def pytest_itemcollected(item):
-    """Mark the cases of rare_cases.txt."""
-    if item.nodeid.removeprefix("tests/") in RARE_CASES:
+    """Mark the cases of rare_cases.txt, tests that need a smoke run, by its experiment, and pages in a browser."""
+    fixtures = getattr(item, "fixturenames", ())  # the code of a page has none
+    if item.nodeid.removeprefix("tests/") in RARE_CASES or "browse" in fixtures:
         item.add_marker(pytest.mark.rare)
+    if "smoke_run" in fixtures:
+        item.add_marker(pytest.mark.smoke)
+        item.add_marker(pytest.mark.xdist_group(_experiment_of(item)))
+
+
+def _experiment_of(item):
+    """Return whose smoke run a test needs: its parameter `name`, its file, or compare for a tool."""
+    from tests.experiments.discovery import experiments
+
+    name = item.path.stem.removeprefix("test_")
+    if "every" in name:
+        name = item.callspec.params["name"]
+    return name if name in experiments() else "compare"
 
 
 def pytest_collection_modifyitems(items):
@@ -115,11 +138,12 @@ def functions_run_eagerly():
         return
     import tensorflow as tf
 
+    before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
         yield
     finally:
-        tf.config.run_functions_eagerly(False)
+        tf.config.run_functions_eagerly(before)
 
 
 @pytest.fixture
@@ -148,3 +172,94 @@ def terminal():
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
+
+
+# What the tests of experiments, commands, runs and reports share
+
+
+@pytest.fixture(scope="session")
+def python():
+    """Run `python ...` in the repository as a user does, without the environment of this test process."""
+
+    def python(*arguments):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("TF_") and k != "PYTHONWARNINGS"}
+        return subprocess.run(
+            [sys.executable, *map(str, arguments)], cwd=TESTS.parent, env=environment, capture_output=True, text=True
+        )
+
+    return python
+
+
+@pytest.fixture(scope="session")
+def smoke_run(tmp_path_factory):
+    """Run `experiments.NAME --smoke`, once for all test processes; return its folder, rows, report and output."""
+    import filelock
+
+    from tests.experiments.discovery import SMOKE_OPTIONS, main_of
+
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    @functools.cache
+    def smoke_run(name, *options):
+        logs = base / "-".join(["smoke", name, *(option.strip("-") for option in options)])
+        with filelock.FileLock(f"{logs}.lock"):
+            if not (logs / "output.json").exists():
+                streams = io.StringIO(), io.StringIO()
+                with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+                    main_of(name)(["--smoke", "--log-dir", str(logs), *(options or SMOKE_OPTIONS.get(name, ()))])
+                (logs / "output.json").write_text(json.dumps([stream.getvalue() for stream in streams]))
+        (folder,) = (logs / name).iterdir()
+        text = (folder / f"{name}.md").read_text(encoding="utf-8")
+        rows = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        rows = rows["rows"] if name == "compare" else rows
+        stdout, stderr = json.loads((logs / "output.json").read_text())
+        return types.SimpleNamespace(folder=folder, rows=rows, report=text, stdout=stdout, stderr=stderr)
+
+    return smoke_run
+
+
+@pytest.fixture
+def smoke(request, smoke_run):
+    """The smoke run of the experiment that a test is of."""
+    return smoke_run(_experiment_of(request.node))
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """Copy a folder of a smoke run, leaving out the locks that other test processes may hold on it just now."""
+    passing = shutil.ignore_patterns(".lock", ".pid", "*.partial*")
+    return lambda folder, name: shutil.copytree(folder, tmp_path / name, ignore=passing)
+
+
+@pytest.fixture
+def browse(tmp_path):
+    """Return what a script at the end of a page writes, as JSON, into its title."""
+
+    def browse(page, script, width=500):
+        path = tmp_path / "browsed.html"
+        path.write_text(page.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
+        options = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--dump-dom"]
+        done = subprocess.run(["chromium", *options, path.as_uri()], capture_output=True, text=True, check=True)
+        return json.loads(html.unescape(done.stdout.split("<title>")[1].split("</title>")[0]))
+
+    if shutil.which("chromium") is None:
+        pytest.skip("Chromium is not installed")
+    return browse
+
+
+@pytest.fixture
+def fails(capsys, monkeypatch):
+    """Assert that a script's main exits with status 2 and a message on stderr; return it, without tyro's frame."""
+    monkeypatch.setenv("COLUMNS", "2000")
+
+    def fails(main, *arguments):
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        message = capsys.readouterr().err
+        assert stop.value.code == 2
+        assert "Traceback" not in message
+        assert message.count("\n") == 1 or "For full helptext" in message
+        return " ".join(re.sub("[╭╮╰╯─│]|-{4,}", " ", message).split())
+
+    return fails

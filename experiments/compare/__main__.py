@@ -34,15 +34,9 @@ from keras_seq.baselines import compute_baselines
 from keras_seq.data.pipeline import StepBatches
 from keras_seq.reports.comparison import ComparisonResults
 from keras_seq.reports.comparison_report import compare_report
-from keras_seq.reports.tables import Report
+from keras_seq.reports.tables import Report, compare_sizes
 from keras_seq.runs.folders import run_config
-from keras_seq.runs.texts import (
-    SplitCorpus,
-    compare_sizes,
-    overlap_note,
-    split_corpus,
-    spread_note,
-)
+from keras_seq.runs.texts import SplitCorpus, overlap_note, split_corpus, spread_note
 from keras_seq.runs.train import train_run, training_windows
 
 HELD_OUT = "By the loss of text held out from the training split, in nats per character."

@@ -29,7 +29,7 @@ def listing() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that is named first, or list all of them."""
-    name, *words = sys.argv[1:] if arguments is None else arguments or ["--help"]
+    name, *words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in ("-h", "--help"):
         print(listing())
     elif name not in COMMANDS:

@@ -1,4 +1,4 @@
-"""Export a trained model to a format that does not need keras_seq, or to a file from text to logits.
+"""Export a trained model to a format that does not need keras_seq.
 
     keras-seq export RUN --to saved_model    # text in, text out, on plain TensorFlow without keras_seq
     keras-seq export RUN --to keras          # one .keras file from texts to logits, including the tokenizer

@@ -1,4 +1,4 @@
-"""Turn texts that may be larger than memory into a folder of token ids, to train on with `--corpus FOLDER`.
+"""Turn texts that may be larger than memory into a folder of token ids, to train on.
 
     keras-seq prepare texts/ --to data/texts                         # *.txt, *.jsonl, *.parquet, .gz, .zst
     keras-seq prepare "web/*.jsonl.gz" --tokenizer bpe --vocabulary-size 16384 --to data/web

@@ -32,6 +32,8 @@ class ReportConfig:
 
     def __post_init__(self):
         check_options(self)
+        if not self.runs:
+            raise ValueError("RUN: expected one or more folders of finished runs.")
         if self.out.exists() and not self.out.is_dir():
             raise ValueError(f"--out {self.out}: it is a file; expected a folder, or an unused name.")
 

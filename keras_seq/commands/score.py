@@ -1,4 +1,4 @@
-"""Score a text with a trained language model: nats and bits per character, and the tokens with the highest loss.
+"""Score a text: nats and bits per character, and the tokens with the highest loss.
 
     keras-seq score logs/compare/20260101-120000/lstm-seed0 --text "To be, or not to be"
     keras-seq score RUN --file my.txt --html my.html

@@ -13,6 +13,7 @@ model in `experiments.compare`: keras-seq report RUN RUN compares such runs.
 """
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -64,17 +65,18 @@ class TrainCommandConfig:
     train: training.TrainConfig = dataclasses.field(default_factory=lambda: DEFAULT_TRAIN)
 
     def __post_init__(self):
+        if self.minutes is not None and not 0 < self.minutes < math.inf:
+            raise ValueError(f"--minutes {self.minutes}: expected a number above 0, such as 2.")
         check_options(self, tokens=1, batch_size=1, sequence_length=1)
-        if self.minutes is not None and not self.minutes > 0:
-            raise ValueError(f"--minutes {self.minutes}: expected a number above 0.")
         if bool(self.texts) == (self.resume is not None):
             received = "neither was given" if self.resume is None else "both were given"
             raise ValueError(f"TEXT or --resume RUN: {received}; expected one of them.")
+        if self.resume is not None and self.out is not None:
+            raise ValueError(f"--out {self.out}: expected no --out beside --resume, which names the folder.")
 
     def options_without_effect(self) -> dict[str, str]:
         """Return the options that have no effect beside the others, with what they would need."""
-        unused = {} if self.resume is None else {"out": "no --resume"}
-        return unused if self.minutes is None else {**unused, "tokens": "no --minutes"}
+        return {} if self.minutes is None else {"tokens": "no --minutes"}
 
 
 def resumed(config: TrainCommandConfig, words: Sequence[str]) -> TrainCommandConfig:
@@ -83,17 +85,18 @@ def resumed(config: TrainCommandConfig, words: Sequence[str]) -> TrainCommandCon
     if not (run / "config.json").is_file() and not has_checkpoints(run / "checkpoints"):
         raise ValueError(f"--resume {config.resume}: expected the folder of a run of keras-seq train.")
     saved = read_config(run)
-    settings, name = saved.get("experiment", {}), saved["model"]["name"]
-    if "texts" not in settings or name not in LANGUAGE_MODELS:
-        raise ValueError(f"--resume {run}: it was not started by keras-seq train; resume it with what started it.")
-    texts, train = settings.pop("texts"), settings.pop("train")
-    model = {key: value for key, value in saved["model"].items() if key != "name"}
-    defaults = TrainCommandConfig(
-        **settings,
-        texts=(texts,) if isinstance(texts, str) else tuple(texts),
-        train=training.TrainConfig(**train),
-        **{name: folders.dataclass_from_dict(MODELS[name], model)},
-    )
+    try:
+        model, settings = {**saved["model"]}, {**saved["experiment"]}
+        name, texts, train = model.pop("name"), settings.pop("texts"), settings.pop("train")
+        defaults = TrainCommandConfig(
+            **settings,
+            texts=(texts,) if isinstance(texts, str) else tuple(texts),
+            train=training.TrainConfig(**train),
+            **{name: folders.dataclass_from_dict(MODELS[name], model)},
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        problem = "it was not started by keras-seq train"
+        raise ValueError(f"--resume {run}: {problem}; resume it with what started it.") from error
     others = _without_resume(words)
     return dataclasses.replace(command_line(TrainCommandConfig, "keras-seq train", __doc__, others, defaults), out=run)
 

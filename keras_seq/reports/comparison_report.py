@@ -271,7 +271,7 @@ def plot_final_losses(axes: Axes, results: ComparisonResults, colors: dict[str, 
         axes.annotate(
             f"{loss:.3f}", (loss, -y), (0, 8), textcoords="offset points", ha="center", fontsize=9, color="0.45"
         )
-    names = [*(b.name for b in reversed(results.best_baselines)), *order]
+    names = [*(b.name for b in reversed(results.best_baselines)), *map(plots.shortened, order)]
     axes.set_yticks(range(len(order) - len(names), len(order)), names)
     axes.axhline(-0.5, **DASHED)
     axes.set_ylim(len(order) - len(names) - 0.4, len(order) - 0.3)

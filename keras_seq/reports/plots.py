@@ -20,6 +20,7 @@ from keras_seq.reports.tables import thousands
 from keras_seq.tracking.summaries import is_of_sample, scored_key, to_pixels
 from keras_seq.training import read_metrics
 
+MAX_NAME = 28  # characters of a label
 plt.rcParams.update(
     {
         **{"savefig.dpi": 130, "lines.linewidth": 1.7, "lines.markersize": 3.5, "font.size": 10},
@@ -83,9 +84,14 @@ def token_axis(axes: Axes, label: str = "training tokens"):
 
 def legend(axes: Axes | Figure, colors: dict[str, str], styles: dict[str, dict] | None = None, **options):
     """Draw one legend of colors by name, then of line styles by name in gray."""
-    handles = [Line2D([], [], color=color, linewidth=2.2, label=name) for name, color in colors.items()]
+    handles = [Line2D([], [], color=color, linewidth=2.2, label=shortened(name)) for name, color in colors.items()]
     gray = [Line2D([], [], label=name, **{"color": "0.3", **style}) for name, style in (styles or {}).items()]
     axes.legend(handles=[*handles, *gray], **options)
+
+
+def shortened(name: str) -> str:
+    """Return the beginning and the end of a name that is too long for a plot, such as that of a folder."""
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME // 2]}…{name[-MAX_NAME // 2 :]}"
 
 
 def spread(values: Sequence[float], distance: float) -> list[float]:

@@ -11,15 +11,16 @@ from typing import Any
 
 import keras
 
+from keras_seq import training
 from keras_seq.evaluation import TextScore, score_text
 from keras_seq.generation import generate, stream
 from keras_seq.reports.comparison import ComparisonResults
 from keras_seq.reports.comparison_report import compare_report
 from keras_seq.reports.tables import Report, Table
 from keras_seq.runs.texts import spread_note
-from keras_seq.training import load_language_model, load_result, read_metrics
+from keras_seq.training import load_result, read_metrics
 from keras_seq.training.run_config import read_config
-from keras_seq.training.run_folder import within
+from keras_seq.training.run_folder import check_finished
 
 LOSSES = {  # in a notebook: label and key of the result
     "val_loss": "val_loss_per_character",
@@ -121,14 +122,21 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
         The run.
 
     Raises:
-        ValueError: As `keras_seq.training.load_language_model`; or if result.json is missing.
+        ValueError: As `keras_seq.training.load_run`; or if result.json is missing or not of a language model.
     """
     folder = pathlib.Path(folder)
-    model, tokenizer = load_language_model(folder)
+    model, tokenizer = training.load_run(folder)
+    return Run(folder, model, tokenizer, _result(folder), read_config(folder))
+
+
+def _result(folder):
+    """Return the result of a language model."""
     result = load_result(folder)
     if result is None:
-        raise ValueError(f"{folder}: result.json is missing; expected the folder of a finished run.")
-    return Run(folder, model, tokenizer, result, read_config(folder))
+        raise ValueError(f"{folder}: result.json is missing or not intact; expected the folder of a finished run.")
+    if "val_loss_per_character" not in result:
+        raise ValueError(f"{folder} is a run of another kind; expected one of a language model.")
+    return result
 
 
 def report(runs: Sequence[Run | str | os.PathLike[str]], folder: str | os.PathLike[str] | None = None) -> RunReport:
@@ -176,10 +184,8 @@ def report(runs: Sequence[Run | str | os.PathLike[str]], folder: str | os.PathLi
 
 def _row(path):
     """Return the row of a finished run, with its config."""
-    result = load_result(path) if path.is_dir() else None
-    if result is None or "val_loss_per_character" not in result:
-        raise ValueError(f"{path} is not the folder of a finished run of a language model; expected one.")
-    config = read_config(within(path, path))
+    check_finished(path)
+    result, config = _result(path), read_config(path)
     flops = config.get("budget", {}).get("train_flops_per_token")
     return {
         **{"run": path, "config": config, "flops_per_token": flops, **result},
@@ -194,16 +200,23 @@ def _name_rows(rows):
         config = row["config"]
         same = {key: config.get(key) for key in ("model", "train", "length", "windows")}
         groups.setdefault(repr(same), []).append(row)
-    names = [group[0]["config"]["model"]["name"] for group in groups.values()]
-    for name, group in zip(names, groups.values(), strict=True):
-        label = name if names.count(name) == 1 else re.sub(r"-seed\d+$", "", group[0]["run"].name)
+    firsts = [group[0] for group in groups.values()]
+    labels = _labels([row["config"]["model"]["name"] for row in firsts], [row["run"].resolve() for row in firsts])
+    for label, group in zip(labels, groups.values(), strict=True):
         for seed, row in enumerate(group):
             row |= {"model": label, "seed": row["config"].get("seed", seed)}
-    labels = [row["model"] for row in rows]
-    if len({*labels}) < len(groups):  # folders of other parents have the same name
-        for group in groups.values():
-            for row in group:
-                row["model"] = str(group[0]["run"])
+
+
+def _labels(names, folders):
+    """Return the names; where some are equal, the fewest last parts of the folders that tell the runs apart."""
+    labels, depth = names, 0
+    while len({*labels}) < len(labels):
+        depth += 1
+        ends = ["/".join(folder.parts[-depth:]) for folder in folders]
+        short = [re.sub(r"-seed\d+$", "", end) for end in ends]
+        ends = short if len({*short}) == len(short) else ends
+        labels = [name if names.count(name) == 1 else end for name, end in zip(names, ends, strict=True)]
+    return labels
 
 
 def _scored(row):

@@ -25,7 +25,7 @@ from keras_seq.models import LANGUAGE_MODELS, MODELS
 from keras_seq.models.counts import flops_per_token
 from keras_seq.ops.dispatch import clear_session
 from keras_seq.runs.folders import corpus_label, run_config, timestamped_folder
-from keras_seq.runs.run import Run, load_run
+from keras_seq.runs.run import Run
 from keras_seq.runs.texts import TokenMixture, packed_documents, random_windows, split_corpus
 from keras_seq.tokenizers.registry import encode_documents
 from keras_seq.training.run_config import read_config
@@ -75,6 +75,7 @@ def train(
             of *.txt files, a pattern, or several; or folders of `keras-seq prepare`.
         model: Name of a model (`keras_seq.models.LANGUAGE_MODELS`); its config, such as `models.LSTMConfig(units=64)`;
             or a causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, V being the characters of the text.
+            `load_run` loads only layers of keras_seq.
         minutes: About how long to train; None trains on `tokens`.
         tokens: Training tokens, over one or more epochs, if `minutes` is None.
         folder: Folder of the run; by default a new one, logs/train/UTC-TIME-TEXT-MODEL.
@@ -100,6 +101,8 @@ def train(
     name = model.name if isinstance(model, keras.Model) else model_config.model_name
     settings = RunSettings(_as_text(texts), name, minutes, tokens, batch_size, sequence_length, seed, train)
     label = f"{corpus_label(settings.texts)}-{name}".strip("-")
+    if folder is not None and os.path.lexists(folder) and not os.path.isdir(folder):
+        raise ValueError(f"folder={os.fspath(folder)!r} is a file; expected a folder or an unused name.")
     place = timestamped_folder("logs/train", label) if folder is None else contextlib.nullcontext(pathlib.Path(folder))
     with place as path:
         data = split_corpus(settings.texts, path, sequence_length + 1)
@@ -114,15 +117,15 @@ def train(
         steps, every = _length(path, settings, build, data, train)
         train = train if every is None else dataclasses.replace(train, validate_every=every)
         model = model if model_config is None else build()
-        kind = "stateful" if _carries_state(model) else "random"
+        kind = _kind_of_windows(model, data.train)
         windows = training_windows(kind, data.train, batch_size, sequence_length, seed)
         data.introduce(train, sequence_length + 1, f"{model.count_params():,} parameters, {steps:,} steps")
         budget = {"steps": steps, "train_flops_per_token": _flops_per_token(model, sequence_length)}
         config = run_config(
             settings, name, model_config, train, model, data.corpus, windows=kind, seed=seed, budget=budget
         )
-        train_run(path, model, data.tokenizer, windows, data.validation_text, steps, train, config, callbacks)
-    return load_run(path)
+        result = train_run(path, model, data.tokenizer, windows, data.validation_text, steps, train, config, callbacks)
+    return Run(path, model, data.tokenizer, result, read_config(path))
 
 
 def train_run(
@@ -184,7 +187,9 @@ def training_windows(
     if kind == "random":
         return random_windows(ids, **sizes)
     if isinstance(ids, TokenMixture):
-        raise ValueError(f"Folders with weights have no {kind} windows: expected random windows.")
+        raise ValueError(
+            f"Folders with weights have no {kind} windows: expected random windows, --recurrent-windows random."
+        )
     if kind == "packed":
         return packed_documents(ids, **sizes)
     return StatefulWindows(ids, reset_prob=reset_prob, **sizes)
@@ -232,7 +237,7 @@ def _length(folder, settings, build, data, train):
         if saved.get("experiment", {}).get("minutes") == settings.minutes:
             return saved["length"]["steps"], saved["train"]["validate_every"]
     model = build()
-    kind = "stateful" if _carries_state(model) else "random"
+    kind = _kind_of_windows(model, data.train)
     windows = training_windows(kind, data.train, settings.batch_size, settings.sequence_length, settings.seed)
     print("Timing the training steps ...", flush=True)
     seconds = seconds_per_step(model, windows, train, steps=10_000)
@@ -259,9 +264,10 @@ def _model_config(model, sequence_length):
     return dataclasses.replace(model, context_length=limit or sequence_length)
 
 
-def _carries_state(model):
-    """Return whether the state of a model has no length, so that it can be carried from batch to batch."""
-    return getattr(model, "context_length", 0) is None
+def _kind_of_windows(model, ids):
+    """Return "stateful" if the state of a model has no length, so that batches can carry it, and the text is one."""
+    carries_state = getattr(model, "context_length", 0) is None
+    return "stateful" if carries_state and not isinstance(ids, TokenMixture) else "random"
 
 
 def _flops_per_token(model, sequence_length):

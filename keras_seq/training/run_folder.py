@@ -32,6 +32,7 @@ from keras_seq.training.log import METRICS, read_metrics
 SCHEMA = 2  # keras_seq 0.1 wrote no schema number
 MODEL, WEIGHTS = "model.keras", "model.weights.h5"
 TOKENIZER = "tokenizer.json"
+STARTED_BY = "what started the run, keras-seq train or an experiment"
 FILES = (MODEL, TOKENIZER, "val_token_losses.npy", "adapters.safetensors")  # that result.json has the digests of
 
 
@@ -201,6 +202,26 @@ def check_loaded(run: str | pathlib.Path, tokenizer):
             _check_file(run / name, files)
 
 
+def check_finished(run: str | os.PathLike[str]) -> None:
+    """Raise a ValueError, which says what to name instead, unless a folder has the files of a finished run."""
+    run = pathlib.Path(run)
+    if not run.is_dir():
+        expected = f"its folder {run.parent}" if run.name in (MODEL, TOKENIZER) else "the folder of a finished run"
+        raise ValueError(f"{run} {'is a file' if run.exists() else 'does not exist'}; expected {expected}.")
+    for name in (MODEL, TOKENIZER, "config.json", "result.json"):
+        within(run, run / name)
+    with _saying_how_to_repair(run):
+        if (run / "config.json").is_file():
+            read_checksummed(run / "config.json")  # refuses a run of keras_seq 0.1, whose files have other names
+    for name in (MODEL, TOKENIZER):
+        if not (run / name).is_file():
+            expected = "the folder of a finished run"
+            if checkpoints.has_checkpoints(run / "checkpoints"):
+                remedy = f"to go on from the latest checkpoint, --resume {run} with {STARTED_BY}"
+                raise ValueError(f"{run}: {name} is missing, the run is not finished; expected {expected}: {remedy}.")
+            raise ValueError(f"{run}: {name} is missing; expected {expected}{_runs_in(run)}.")
+
+
 def load_run(run: str | os.PathLike[str]) -> tuple[keras.Model, Tokenizer]:
     """Load the model and the tokenizer of a finished run.
 
@@ -214,29 +235,20 @@ def load_run(run: str | os.PathLike[str]) -> tuple[keras.Model, Tokenizer]:
         ValueError: If a file is missing, corrupt, of another run, written by an older version, or a link out of `run`.
     """
     run = pathlib.Path(run)
-    if not run.is_dir():
-        expected = f"its folder {run.parent}" if run.name in (MODEL, TOKENIZER) else "the folder of a finished run"
-        raise ValueError(f"{run} {'is a file' if run.exists() else 'does not exist'}; expected {expected}.")
-    for name in (MODEL, TOKENIZER, "config.json", "result.json"):
-        within(run, run / name)
-    try:
-        if (run / "config.json").is_file():
-            read_checksummed(run / "config.json")  # refuses a run of keras_seq 0.1, whose files have other names
-        for name in (MODEL, TOKENIZER):
-            if not (run / name).is_file():
-                expected = "the folder of a finished run"
-                if checkpoints.has_checkpoints(run / "checkpoints"):
-                    remedy = f"to go on from the latest checkpoint, --resume {run} with the run's experiment"
-                    raise ValueError(
-                        f"{run}: {name} is missing, the run is not finished; expected {expected}: {remedy}."
-                    )
-                raise ValueError(f"{run}: {name} is missing; expected {expected}{_runs_in(run)}.")
+    check_finished(run)
+    with _saying_how_to_repair(run):
         model, tokenizer = load_untrusted_model(run / MODEL), load_tokenizer(run / TOKENIZER)
         check_loaded(run, tokenizer)
-    except (UntrustedModelError, TokenizerError, CorruptCheckpointError) as error:
-        remedy = f"to write it again from the latest checkpoint, --resume {run} with the run's experiment"
-        raise ValueError(f"{str(error).rstrip('.')}: {remedy}.") from error
     return model, tokenizer
+
+
+@contextlib.contextmanager
+def _saying_how_to_repair(run):
+    try:
+        yield
+    except (UntrustedModelError, TokenizerError, CorruptCheckpointError) as error:
+        remedy = f"to write it again from the latest checkpoint, --resume {run} with {STARTED_BY}"
+        raise ValueError(f"{str(error).rstrip('.')}: {remedy}.") from error
 
 
 def load_language_model(run: str | os.PathLike[str]) -> tuple[LanguageModel | Ensemble, Tokenizer]:

@@ -1,6 +1,7 @@
-"""All experiments with a command line, their configs, and invalid values for each option by its type."""
+"""All command lines with their configs, and invalid values for each option by its type."""
 
 import dataclasses
+import importlib
 import pathlib
 import types
 import typing
@@ -8,6 +9,7 @@ from unittest import mock
 
 from experiments.common.catalog import load_main, scripts
 from experiments.common.command import Machine
+from keras_seq.commands import COMMANDS
 
 
 class _ConfigClass(BaseException):
@@ -28,27 +30,30 @@ def _config_class(main):
     raise AssertionError(f"{main.__module__} has a command line without a config.")
 
 
-def find_experiments():
-    """Return the main and the config class of each experiment, by its name."""
+def find_programs():
+    """Return the main and the config class of each experiment and each command of keras-seq, by its name."""
     mains = {name: load_main(name) for name in scripts()}
+    mains |= {name: importlib.import_module(f"keras_seq.commands.{name}").main for name in COMMANDS}
     return {name: (main, _config_class(main)) for name, main in mains.items()}
 
 
-EXPERIMENTS = find_experiments()
+PROGRAMS = find_programs()
 REQUIRED = {  # options without a default
     "export": {"run": "RUN"},
     "generate": {"run": "RUN"},
-    "inspect_model": {"run": "RUN"},
+    "inspect": {"run": "RUN"},
     "prepare": {"inputs": ("TEXTS",), "to": "IDS"},
-    "score_text": {"run": "RUN", "text": "a"},
+    "report": {"runs": ("RUN",)},
+    "score": {"run": "RUN", "text": "a"},
+    "train": {"texts": ("TEXT",)},
 }
 NAMED = ("text", "to")  # the others are positional
-MAY_BE_EMPTY = {"inputs", "cases", "prompt", "text", "stop_strings", "choices", "individual", "full_size"}
+MAY_BE_EMPTY = {"inputs", "texts", "cases", "prompt", "text", "stop_strings", "choices", "individual", "full_size"}
 MAY_BE_EMPTY |= {"modules_to_save"}
 
 
 def required_arguments(name):
-    """Return the arguments of an experiment's required options."""
+    """Return the arguments of a program's required options."""
     arguments = []
     for option, value in REQUIRED.get(name, {}).items():
         values = value if isinstance(value, tuple) else (value,)
@@ -57,8 +62,8 @@ def required_arguments(name):
 
 
 def default_config(name):
-    """Return the config of an experiment with its defaults."""
-    config_class, required = EXPERIMENTS[name][1], REQUIRED.get(name, {})
+    """Return the config of a program with its defaults."""
+    config_class, required = PROGRAMS[name][1], REQUIRED.get(name, {})
     fields = {field.name: field for field in dataclasses.fields(config_class)}
     types = {k: typing.get_args(fields[k].type)[:1] for k in required}
     return config_class(**{k: pathlib.Path(v) if types[k] == (pathlib.Path,) else v for k, v in required.items()})

@@ -13,10 +13,10 @@ from keras_seq.models.lora import load_adapters
 from keras_seq.saving.keras_file import load_untrusted_model
 from keras_seq.tokenizers import CharacterTokenizer, load_tokenizer
 from keras_seq.training.run_folder import load_run, within
-from tests.bad_input.options import EXPERIMENTS, REQUIRED, options
+from tests.bad_input.options import PROGRAMS, REQUIRED, options
 
-WITH_CORPUS = [name for name, (_, kind) in EXPERIMENTS.items() if "corpus" in dict(options(kind))]
-WITH_RESUME = [name for name, (_, kind) in EXPERIMENTS.items() if "resume" in dict(options(kind))]
+WITH_CORPUS = [name for name, (_, kind) in PROGRAMS.items() if "corpus" in dict(options(kind))]
+WITH_RESUME = [name for name, (_, kind) in PROGRAMS.items() if "resume" in dict(options(kind))]
 CORPORA = {
     "empty": (b"", "empty"),
     "latin-1": ("Gr\u00fc\u00dfe".encode("latin-1"), "UTF-8"),
@@ -33,7 +33,7 @@ CORPORA = {
 def test_a_corpus_that_cannot_be_used(ends, tmp_path, name, what):
     content, word = CORPORA[what]
     (tmp_path / "text.txt").write_bytes(content)
-    said = ends(EXPERIMENTS[name][0], "--corpus", "text.txt")
+    said = ends(PROGRAMS[name][0], "--corpus", "text.txt")
     assert "text.txt" in said or any(w in said for w in word.split("|")), said
 
 
@@ -42,7 +42,7 @@ def test_a_corpus_that_is_not_there(ends, tmp_path, name):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for value in ("missing.txt", "folder", "pipe", "/dev/zero", ""):
-        assert (value or "corpus") in ends(EXPERIMENTS[name][0], "--corpus", value)
+        assert (value or "corpus") in ends(PROGRAMS[name][0], "--corpus", value)
 
 
 READ = {  # what opens the path of a file or folder; a folder with the path as one of its files, if named
@@ -115,7 +115,7 @@ SETTINGS = {  # what a config.json may say instead of the settings of an experim
 
 @pytest.mark.parametrize("name", WITH_RESUME)
 def test_a_folder_to_go_on_with_that_holds_no_run_of_the_kind(ends, tmp_path, name):
-    main = EXPERIMENTS[name][0]
+    main = PROGRAMS[name][0]
     assert "missing" in ends(main, "--resume", "missing")
     run = tmp_path / "folder" / "run"
     run.mkdir(parents=True)
@@ -139,15 +139,15 @@ RUNS = {
     "no tokenizer": {"model_keras": b"PK"},
     "no zip": {"model_keras": b"no zip", "tokenizer_json": b"{}"},
 }
-READERS = {"export": [], "generate": [], "inspect_model": [], "score_text": ["--text", "ab"]}
+READERS = {"export": [], "generate": [], "inspect": [], "score": ["--text", "ab"]}
 READERS |= {"date_translation": ["--text", "1 May 1994"], "space_restoration": ["--text", "ab"]}
 READERS |= {"masked_lm": ["--text", "[MASK]"]}
 
 
 def read(ends, name):
-    """Has an experiment read RUN."""
+    """Has a program read RUN."""
     run = ["RUN"] if name in REQUIRED else ["--run", "RUN"]
-    return ends(EXPERIMENTS[name][0], *run, *READERS[name])
+    return ends(PROGRAMS[name][0], *run, *READERS[name])
 
 
 @pytest.mark.parametrize("name", READERS)

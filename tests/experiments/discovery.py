@@ -5,8 +5,12 @@ import pathlib
 from experiments.common.catalog import load_main as main_of
 from experiments.common.catalog import scripts
 
-__all__ = ["ROOT", "experiments", "main_of"]
+__all__ = ["COMPARED", "ROOT", "SMOKE_OPTIONS", "experiments", "main_of"]
 ROOT = pathlib.Path(__file__).parents[2]
+
+# models that differ in kind; test_without_tensorflow.py, which is rare, has all of them in one comparison
+COMPARED = "lstm", "mamba", "xlstm", "rwkv7", "hybrid", "transformer", "llama"
+SMOKE_OPTIONS = {"compare": ("--models", *COMPARED), "shakespeare": ("--corpus", "pydoc")}
 
 
 def experiments():

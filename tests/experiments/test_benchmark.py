@@ -3,12 +3,10 @@
 import dataclasses
 import importlib.util
 import json
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -23,16 +21,10 @@ from experiments.compare.settings import CompareConfig
 from keras_seq.commands.options import command_line
 from keras_seq.data import RandomWindows, load_corpus
 from keras_seq.models import GPT2Config, TransformerConfig
-from tests.experiments.conftest import ROOT
+from tests.experiments.discovery import ROOT
+from tests.processes import run_without
 
 SMALL = {"batch_size": 2, "sequence_length": 6, "embedding_dim": 8, "units": 5, "num_heads": 2, "num_layers": 2}
-REFUSE = """
-from importlib.machinery import PathFinder
-find_spec = PathFinder.find_spec
-def without(name, path=None, target=None):
-    return None if name.split(".")[0] == "tensorflow" else find_spec(name, path, target)
-PathFinder.find_spec = staticmethod(without)
-"""
 
 
 def needs(library):
@@ -42,10 +34,7 @@ def needs(library):
 
 def without_tensorflow(tmp_path, backend, *arguments):
     """Run `python ...` where TensorFlow cannot be imported, in the processes it starts neither."""
-    (tmp_path / "sitecustomize.py").write_text(REFUSE, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    return run_without(["tensorflow"], tmp_path, *arguments, KERAS_BACKEND=backend)
 
 
 def test_the_speedup_is_the_median_of_the_ratios_of_the_rounds():

@@ -11,7 +11,7 @@ import pytest
 from experiments import __main__ as listing
 from experiments.common.catalog import docstrings, summary
 from keras_seq.training import load_language_model
-from tests.experiments.conftest import ROOT
+from tests.experiments.discovery import ROOT
 
 NEW = '''"""Does it run?
 
@@ -44,14 +44,13 @@ def test_every_experiment_says_its_question_its_command_and_its_time(name, docst
 
 
 @pytest.mark.parametrize("columns", [70, 120])
-def test_the_list_has_all_experiments_and_tools_within_the_width_of_the_terminal(monkeypatch, columns):
+def test_the_list_has_all_experiments_within_the_width_of_the_terminal(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     assert max(map(len, listing.listing().splitlines())) <= columns
-    experiments, data, tools, _ = listing.listing().split("\n\n")
+    experiments, usage = listing.listing().split("\n\n")
+    assert "keras-seq" in usage
     for name, docstring in docstrings().items():
-        group = tools if name in {"export", "generate", "inspect_model", "score_text"} else experiments
-        group = data if name == "prepare" else group
-        assert f" {name} {summary(docstring)}" in " ".join(group.split())
+        assert f" {name} {summary(docstring)}" in " ".join(experiments.split())
 
 
 @pytest.mark.parametrize(("name", "nearest"), [("compair", "; perhaps you meant compare"), ("nothing_alike", "")])
@@ -90,11 +89,12 @@ Time: a minute on 2 cores.
 import dataclasses
 
 from experiments.common.command import experiment_main
-from experiments.common.options import CorpusName, LogDir, Resume, Smoke, check_options
-from experiments.common.reports import Report, Table
-from experiments.common.texts import SplitCorpus, train_on_random_windows
+from experiments.common.random_windows import train_on_random_windows
 from keras_seq import training
+from keras_seq.commands.options import CorpusName, LogDir, Resume, Smoke, check_options
 from keras_seq.models import LSTMConfig
+from keras_seq.reports.tables import Report, Table
+from keras_seq.runs.texts import SplitCorpus
 
 MODEL = LSTMConfig(embedding_dim=4, units=8)
 

@@ -11,7 +11,6 @@ import keras
 import numpy as np
 import pytest
 
-from experiments.common import command
 from experiments.common.command import experiment_main
 from experiments.common.jobs import run_once
 from keras_seq import training
@@ -20,9 +19,10 @@ from keras_seq.commands.options import LogDir, Resume, Smoke
 from keras_seq.data import Corpus
 from keras_seq.models import LSTMConfig
 from keras_seq.reports.tables import Report, Table
+from keras_seq.runs import folders
 from keras_seq.runs.folders import run_config
 from keras_seq.training import TrainingDiverged, TrainingInterrupted
-from tests.experiments.conftest import ROOT
+from tests.experiments.discovery import ROOT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,7 +201,7 @@ def run(tmp_path):
 def script(lines=(), folder=None, number=None):
     """Prints lines, and is asked to stop."""
     if folder is not None:
-        command.runs.run_folders.append(folder)
+        folders.run_folders.append(folder)
     for line in lines:
         print(line)
     if number is not None:

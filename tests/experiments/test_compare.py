@@ -14,7 +14,7 @@ from keras_seq.runs.folders import dataclass_from_dict
 from keras_seq.runs.texts import SplitCorpus
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import read_metrics, run_folder, trainer, validation_sample
-from tests.experiments.conftest import COMPARED
+from tests.experiments.discovery import COMPARED
 
 KEYS = {
     *("model", "seed", "parameters", "train_tokens", "train_seconds", "tokens_per_second"),

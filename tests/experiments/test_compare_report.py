@@ -7,26 +7,24 @@ import numpy as np
 import pytest
 from matplotlib.legend import Legend
 
-from experiments.compare.budgets import Budget, SweepRun
-from experiments.compare.settings import CompareConfig
 from keras_seq.baselines import Baseline
-from keras_seq.data import Corpus
 from keras_seq.evaluation.score import paired_difference
-from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.reports import comparison_report as report
 from keras_seq.reports.comparison import CURVES, ComparisonResults
 from keras_seq.reports.comparison_report import comparison_html
+from keras_seq.reports.tables import Table
 from keras_seq.training import run_folder
 
 LENGTH, WINDOWS, SEEDS = 4, 60, 2
 HOSTILE = '</script><script>alert("1")</script>\n  <b onclick=x>&amp; `${y}`'
-MODELS = {"lstm": LSTMConfig(3, 4), "transformer": TransformerConfig(4, 1, 2, 8, context_length=LENGTH)}
+MODELS = "lstm", "transformer"
 
 
-def make_row(model, seed, losses):
+def make_row(run, model, seed, losses):
     val_loss = float(losses.mean())
     return {
-        **{"model": model, "seed": seed, "parameters": 1000, "train_tokens": 300, "train_flops": 9e5},
+        **{"run": run, "model": model, "seed": seed, "parameters": 1000, "train_tokens": 300},
+        **{"flops_per_token": 3000, "train_flops": 9e5},
         **{
             "train_seconds": 3.0,
             "tokens_per_second": 100.0,
@@ -50,9 +48,8 @@ def make_row(model, seed, losses):
 @pytest.fixture
 def results(tmp_path):
     """Two models with two seeds each, whose files are made up."""
-    random, rows, budgets = np.random.default_rng(0), [], {}
-    for n, (model, model_config) in enumerate(MODELS.items()):
-        budgets[model] = Budget(model, model_config, 10, 1000, 3000, 0.03)
+    random, rows = np.random.default_rng(0), []
+    for n, model in enumerate(MODELS):
         for seed in range(SEEDS):
             run = tmp_path / f"{model}-seed{seed}"
             run.mkdir()
@@ -68,11 +65,10 @@ def results(tmp_path):
             ]
             (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
             run_folder.write_checksummed(run / "config.json", {"versions": {"keras": "<3>"}})
-            rows.append(make_row(model, seed, losses))
+            rows.append(make_row(run, model, seed, losses))
     baselines = (Baseline("unigram", 9.0), Baseline("2-gram", 3.4), Baseline("xz", 3.0))
-    corpus = Corpus(f"my {HOSTILE}.txt", f"text {HOSTILE}", "ab" * 32)
-    config = CompareConfig(sequence_length=LENGTH, batch_size=2)
-    return ComparisonResults(tmp_path, config, corpus, rows, budgets, baselines)
+    options = {"corpus": f"my {HOSTILE}.txt"}
+    return ComparisonResults(tmp_path, f"my {HOSTILE}.txt", f"Of {HOSTILE}.", rows, baselines, options=options)
 
 
 def test_the_note_on_the_text_is_in_the_report_and_on_the_page(results):
@@ -219,7 +215,8 @@ def test_the_report_has_rows_differences_baselines_plot_and_samples(results):
     written = report.compare_report(results)
     written.write(results.folder, "compare")
     stored = json.loads((results.folder / "compare.json").read_text(encoding="utf-8"))
-    assert stored["rows"] == [{key: value for key, value in row.items() if key != "sample"} for row in results.rows]
+    own = ("sample", "run", "flops_per_token")
+    assert stored["rows"] == [{key: value for key, value in row.items() if key not in own} for row in results.rows]
     assert stored["baselines"] == {"unigram": 9.0, "2-gram": 3.4, "xz": 3.0}
     assert stored["differences"]["transformer"] == dataclasses.asdict(results.differences["transformer"])
     page = (results.folder / "compare.md").read_text(encoding="utf-8")
@@ -256,14 +253,15 @@ class Reader(html.parser.HTMLParser):
 def test_no_character_of_corpus_or_sample_is_markup(results):
     tame = dataclasses.replace(
         results,
-        corpus=Corpus("tame", "text", "ab" * 32),
+        corpus="tame",
+        introduction="tame",
+        options={"corpus": "tame"},
         rows=[{**row, "sample": "tame"} for row in results.rows],
     )
     page, plain = Reader(comparison_html(results)), Reader(comparison_html(tame))
     assert page.tags == plain.tags
     assert page.text.count(HOSTILE) >= len(MODELS) + 2  # title, every sample, and the name of the corpus
     assert "keras <3>" in page.text
-    assert "ab" * 32 in page.text
 
 
 def test_the_page_needs_no_network_and_its_data_are_the_curves(results):
@@ -279,15 +277,13 @@ def test_the_page_needs_no_network_and_its_data_are_the_curves(results):
     assert data["baselines"][1] == {"name": "2-gram", "loss": 3.4}
 
 
-def test_the_sweep_is_in_the_report_with_its_warnings(results):
-    sweep_runs = [SweepRun(m, rate, loss) for m in MODELS for rate, loss in ((0.01, 2.0), (0.03, 1.9), (0.1, None))]
-    sweep_runs[-3] = SweepRun("transformer", 0.01, 1.5)
-    swept = dataclasses.replace(results, sweep_runs=sweep_runs)
-    text = "\n".join(map(str, report.details(swept)))
-    assert "transformer is best at 0.01, the smallest learning rate of the sweep" in text
-    assert "lstm is best" not in text
-    assert text.count("diverged") == 2
-    assert "the smallest learning rate of the sweep" in Reader(comparison_html(swept)).text
+def test_further_tables_are_in_the_report_and_on_the_page(results):
+    table = Table(["rate", "loss"], [["0.01", "1.500"]])
+    more = dataclasses.replace(results, tables={"Learning rates": (table, "It <is> the smallest.")})
+    text = "\n".join(map(str, report.details(more)))
+    assert f"Learning rates:\n{table}\nIt <is> the smallest." in text
+    page = Reader(comparison_html(more)).text
+    assert page.index("Learning rates") < page.index("1.500") < page.index("It <is> the smallest.")
 
 
 CLICKS = """

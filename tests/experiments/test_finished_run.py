@@ -6,14 +6,8 @@ from hypothesis import strategies as st
 
 from keras_seq import pretrained
 from keras_seq.data import load_corpus
-from keras_seq.runs.finished_run import (
-    NEUTRAL_TEXT,
-    describe_run,
-    example_text,
-    handle_unknown,
-    load_run_or_folder,
-    run_label,
-)
+from keras_seq.reports.pages import describe_run, run_label
+from keras_seq.runs.finished_run import NEUTRAL_TEXT, example_text, handle_unknown, load_run_or_folder
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer
 from keras_seq.training import run_folder
 

@@ -118,7 +118,7 @@ def test_a_draft_changes_no_greedy_text(tmp_path, capsys, fails):
 
 def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, written):
     process = python(
-        "-m", "experiments.generate", smoke.folder / "lstm-seed0", "--prompt", "if", "--max-new-tokens", 20
+        "-m", "keras_seq", "generate", smoke.folder / "lstm-seed0", "--prompt", "if", "--max-new-tokens", 20
     )
     assert (process.returncode, process.stderr) == (0, "")
     assert process.stdout == written("--prompt", "if", "--max-new-tokens", 20) + "\n"

@@ -88,7 +88,7 @@ def test_a_page_needs_nothing_from_elsewhere(render):
 
 def test_a_value_that_a_template_lacks_is_an_error():
     with pytest.raises(pages.jinja2.UndefinedError):
-        pages.render("score_text", title="t")
+        pages.render("score", title="t")
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from keras_seq.reports.tables import (
     WIDTH,
     Report,
     Table,
+    command,
     fill,
     perplexity,
     plus_minus,
-    python_command,
     shell_command,
     tensorboard_command,
     tera,
@@ -62,7 +62,7 @@ def test_the_terminal_shows_what_fits_into_80_columns_and_the_next_commands(tmp_
     assert f"    {folder / 'hello.md'}\n    {folder / 'hello.png'}\n" in shown
     assert "hello.json" not in shown
     assert f"    {tensorboard_command(folder)}" in shown
-    assert f"experiments.inspect_model '{folder}/lstm-seed0'" in shown
+    assert f"inspect '{folder}/lstm-seed0'" in shown
     for line in shown.splitlines():
         assert len(line) <= WIDTH or line.startswith("    "), line
 
@@ -169,13 +169,14 @@ def test_a_shell_takes_each_word_as_it_is(name):
 
 def test_a_path_is_no_option():
     assert shell_command("tensorboard", "--logdir", pathlib.Path("-x/now")) == "tensorboard --logdir ./-x/now"
-    assert python_command("-m", "x", pathlib.Path("a/-x")).endswith(" -m x a/-x")
+    assert command("experiments.x", pathlib.Path("a/-x")).endswith(" -m experiments.x a/-x")
 
 
 def test_the_python_that_runs_may_be_in_an_odd_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "my env/bin/python"))
-    assert python_command("-V") == "'my env/bin/python' -V"
+    assert command("experiments.x") == "'my env/bin/python' -m experiments.x"
+    assert command("keras-seq score", "RUN") == "'my env/bin/python' -m keras_seq score RUN"
 
 
 def test_the_line_for_tensorboard_is_quoted():

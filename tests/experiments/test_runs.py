@@ -15,12 +15,13 @@ import keras
 import pytest
 import tyro
 
-from experiments.common import command, runs
+from experiments.common import jobs
 from experiments.common.command import Machine, split_options, start_or_resume
 from experiments.common.jobs import claim
 from keras_seq import training
-from keras_seq.commands.exit_status import exit_interrupted
+from keras_seq.commands import exit_status
 from keras_seq.files import write_json
+from keras_seq.runs import folders
 from keras_seq.runs.folders import check_same_corpus
 from keras_seq.training import TrainingInterrupted, load_result, run_folder
 from keras_seq.training.run_folder import lock_run
@@ -205,7 +206,7 @@ def test_where_a_file_is_no_runs_can_go(tmp_path, log_dir, there):
 
 
 def test_two_that_begin_in_the_same_second_have_a_folder_each(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs.time, "strftime", lambda *_: "20260101-000000")
+    monkeypatch.setattr(folders.time, "strftime", lambda *_: "20260101-000000")
     with contextlib.ExitStack() as stack:
         begun = [stack.enter_context(_begin("--log-dir", str(tmp_path))) for _ in range(3)]
         names = [folder.name for _, folder in begun]
@@ -265,7 +266,7 @@ def test_a_run_is_claimed_once_and_free_afterwards(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forks here")
 def test_a_killed_job_leaves_its_run_to_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(jobs, "POLL_SECONDS", 0.02)
     for _, train in jobs_run.runs(tmp_path / "alone"):
         train()
     statuses, starts, ends = jobs_run.trial(tmp_path / "jobs", moment=0.3, victim=1)
@@ -309,10 +310,10 @@ def test_cores_and_gpus_are_divided(monkeypatch):
     for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS", "NPROC"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    assert runs._gpus() == ["3", "5"]
-    assert runs._share(3, 2, ["3", "5"])["CUDA_VISIBLE_DEVICES"] == "5"
-    assert runs._share(0, 2, [])["TF_NUM_INTRAOP_THREADS"] == "2"
-    assert "CUDA_VISIBLE_DEVICES" not in runs._share(0, 2, [])
+    assert jobs._gpus() == ["3", "5"]
+    assert jobs._share(3, 2, ["3", "5"])["CUDA_VISIBLE_DEVICES"] == "5"
+    assert jobs._share(0, 2, [])["TF_NUM_INTRAOP_THREADS"] == "2"
+    assert "CUDA_VISIBLE_DEVICES" not in jobs._share(0, 2, [])
 
 
 def test_the_options_of_the_process_may_stand_anywhere():
@@ -337,9 +338,9 @@ def test_what_cannot_be_meant_is_refused(fails, words, message):
 def test_only_the_first_process_says_where_a_stop_left_a_checkpoint(monkeypatch, capsys, tmp_path):
     stop = TrainingInterrupted(tmp_path / "compare/time/lstm-seed0/checkpoints/step-5", signal.SIGTERM)
     for is_first in (True, False):
-        monkeypatch.setattr(command.distributed, "is_first", lambda is_first=is_first: is_first)
+        monkeypatch.setattr(exit_status.distributed, "is_first", lambda is_first=is_first: is_first)
         with pytest.raises(SystemExit) as stopped:
-            exit_interrupted("experiments.compare", stop)
+            exit_status.exit_interrupted("experiments.compare", stop)
         assert stopped.value.code == 128 + signal.SIGTERM
         assert ("--resume" in capsys.readouterr().err) == is_first
 

@@ -10,8 +10,7 @@ import sys
 import keras
 import pytest
 
-from keras_seq.commands import start
-from keras_seq.commands.start import QuietTensorFlow, filtered_stderr
+from keras_seq.commands.start import QuietTensorFlow, check_backend, filtered_stderr
 from keras_seq.runs.finished_run import read_standard_input
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -63,17 +62,17 @@ def test_experiments_import_tensorflow_only_where_it_is_needed():
     ("name", "expected"),
     [
         ("Torch", "expected tensorflow, jax or torch."),
-        ("jax", f"jax is not installed in {sys.executable}; install it there, or set KERAS_BACKEND to one that is:"),
+        ("jax", f'jax is not installed in {sys.executable}; pip install "keras_seq[jax]" there, or set KERAS_BACKEND'),
     ],
 )
 def test_a_wrong_backend_ends_a_process_before_keras_is_imported(monkeypatch, capsys, name, expected):
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(SystemExit) as stop:
-        start.check_backend(name)
+        check_backend(name)
     assert stop.value.code == 2
     assert capsys.readouterr().err.startswith(f"KERAS_BACKEND={name}: {expected}")
-    start.check_backend("")
-    start.check_backend(keras.backend.backend())
+    check_backend("")
+    check_backend(keras.backend.backend())
 
 
 def test_the_folder_above_a_clone_imports_the_package_and_not_the_clone(tmp_path):
@@ -90,7 +89,7 @@ def test_the_folder_above_a_clone_imports_the_package_and_not_the_clone(tmp_path
 
 def test_every_command_line_checks_the_backend():
     environment = {**os.environ, "KERAS_BACKEND": "Torch"}
-    command = [sys.executable, "-m", "experiments.generate", "--help"]
+    command = [sys.executable, "-m", "keras_seq", "generate", "--help"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "KERAS_BACKEND=Torch: expected tensorflow, jax or torch.\n"

@@ -11,11 +11,11 @@ from experiments.compare import __main__ as compare
 from keras_seq.commands import prepare as prepare_main
 from keras_seq.data import MixedWindows, RandomWindows, TokenFiles, load_corpus
 from keras_seq.data.prepare import prepare
+from keras_seq.reports.tables import compare_sizes
 from keras_seq.runs import texts
 from keras_seq.runs.texts import (
     SplitCorpus,
     SplitTokens,
-    compare_sizes,
     overlap_note,
     random_windows,
     smoke_corpus,
@@ -26,7 +26,7 @@ from keras_seq.runs.texts import (
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordTokenizer, document_token
 from keras_seq.tokenizers.registry import decode_documents, encode_documents
 from keras_seq.training import TrainConfig, run_folder
-from tests.experiments.conftest import ROOT
+from tests.experiments.discovery import ROOT
 
 PAGE = "".join(map(chr, range(0x4E00, 0x4E64)))  # no stretch of it twice
 TEXT = "To be, or not to be: that is the question.\n" * 8
@@ -240,7 +240,7 @@ def test_mistakes_are_one_sentence(folders, refused, tmp_path):
         assert f"{option} " in said
         assert "packed: expected a --corpus of folders" in said
     mixed = refused(compare.main, "--corpus", f"1:{folders('bpe')}", *log_dir, "--train.validation-characters", "None")
-    assert "has no stateful windows: expected --recurrent-windows random" in mixed
+    assert "have no stateful windows: expected random windows, --recurrent-windows random" in mixed
     (tmp_path / "inputs.json").write_text("{}")
     assert "index.json cannot be read" in refused(compare.main, "--corpus", tmp_path, *log_dir)
 

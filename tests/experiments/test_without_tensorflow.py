@@ -24,9 +24,7 @@ import pytest
 
 sys.modules["tensorflow"] = None  # an import of it is an ImportError
 from experiments.compare import __main__ as compare
-from experiments import export
-from experiments import generate
-from experiments.score_text import __main__ as score_text
+from keras_seq.commands import export, generate, score
 
 log_dir, *models = sys.argv[1:]
 compare.main(["--smoke", "--log-dir", log_dir, "--models", *models])
@@ -36,7 +34,7 @@ for name in models:
     print(f"<{name}>")
     generate.main([f"{folder}/{name}-seed0", "--prompt", "def", "--max-new-tokens", "20", "--temperature", "0.8"])
     generate.main([f"{folder}/{name}-seed0", "--prompt", "def", "--max-new-tokens", "4", "--method", "beam"])
-    score_text.main([f"{folder}/{name}-seed0", "--text", "return x"])
+    score.main([f"{folder}/{name}-seed0", "--text", "return x"])
     print(f"</{name}>")
 for kind in ("saved_model", "keras", "onnx"):
     with pytest.raises(SystemExit, match="2"):

@@ -1,0 +1,222 @@
+"""`keras_seq.train`: the run of an experiment and of the command, refused where it would be another one."""
+
+import dataclasses
+import functools
+import json
+import math
+import os
+import re
+import signal
+
+import keras
+import pytest
+
+from experiments.compare.settings import SMOKE, CompareConfig
+from keras_seq.commands import train as command
+from keras_seq.commands.options import replaced
+from keras_seq.models import GRUConfig, LSTMConfig, TransformerConfig
+from keras_seq.runs import load_run, train
+from keras_seq.tokenizers import CharacterTokenizer
+from tests.runs.conftest import INTERVALS, MODELS, OPTIONS, SIZES
+from tests.training.ends import CLOCKS, differences, end
+
+WORDS = ["--lstm.embedding-dim", "4", "--lstm.units", "6"]
+WORDS += [word for name, value in SIZES.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+WORDS += [word for name, value in INTERVALS.items() for word in (f"--train.{name.replace('_', '-')}", str(value))]
+
+
+def test_a_run_writes_scores_and_says_what_it_is(trained, text):
+    run = trained()
+    assert run.generate("To be", 5).startswith("To be")
+    assert len(run.generate("To be", 5)) == 10
+    assert "".join(run.stream("To be", 5, seed=3)) == run.generate("To be", 5, seed=3)[5:]
+    assert run.score("To be, or not").num_characters == 12
+    assert run.config["experiment"]["texts"] == str(text)
+    assert (run.name, run.result["train_tokens"]) == ("lstm", 480)
+    assert repr(run).startswith(f"<Run {run.folder}: lstm, {run.result['parameters']:,} parameters, val_loss ")
+    assert f"{run.result['val_loss_per_character']:.3f}" in run._repr_html_()
+    assert load_run(run.folder).result == run.result
+
+
+def test_the_sample_of_a_page_is_no_markup(trained):
+    run = dataclasses.replace(trained(), result={**trained().result, "sample": "<script>alert(1)</script>"})
+    assert "<script>" not in run._repr_html_()
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_the_same_call_again_returns_the_same_run(trained, text):
+    run = trained()
+    before = end(run.folder)
+    again = train(text, MODELS["lstm"], folder=run.folder, **OPTIONS)
+    assert not differences(end(run.folder), before)
+    assert plain(again.result) == plain(run.result)
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"train": dataclasses.replace(OPTIONS["train"], learning_rate=0.5)}, "train.learning_rate was "),
+        ({"batch_size": 3}, "batch_size was 2 and is 3"),
+        ({"sequence_length": 10}, "sequence_length was 12 and is 10"),
+        ({"seed": 1}, "seed was 0 and is 1"),
+        ({"tokens": 240}, "length.steps was 20 and is 10"),
+        ({"model": LSTMConfig(embedding_dim=4, units=7)}, "model.units was 6 and is 7"),
+        ({"model": GRUConfig(embedding_dim=4, units=6)}, "model.name was 'lstm' and is 'gru'"),
+        ({"texts": "other"}, "corpus.sha256 was "),
+    ],
+)
+def test_other_settings_in_the_same_folder_are_refused_by_name(trained, text, tmp_path, changes, named):
+    run = trained()
+    before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
+    options = {"texts": text, "model": MODELS["lstm"], **OPTIONS, **changes}
+    if options["texts"] == "other":
+        options["texts"] = tmp_path / text.name
+        options["texts"].write_text(text.read_text().replace("not", "hot"))
+    with pytest.raises(ValueError, match=rf"was started with another config: .*{re.escape(named)}"):
+        train(options.pop("texts"), folder=run.folder, **options)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tokens": 0}, "tokens=0"),
+        ({"batch_size": 2.5}, "batch_size=2.5"),
+        ({"minutes": 0}, "minutes=0"),
+        ({"minutes": float("nan")}, "minutes=nan"),
+        ({"model": "ltsm"}, "model='ltsm'; expected rnn, gru, lstm, "),
+        ({"model": 3}, "model=3; expected the name of a model, its config, or a keras.Model"),
+        ({"model": TransformerConfig(context_length=8)}, "context_length=8; expected at least the sequence_length, 12"),
+        ({"sequence_length": 1000}, "is too short"),
+        ({"batch_size": 1000}, "batch_size=1000"),
+    ],
+)
+def test_a_mistake_is_named_and_leaves_nothing(text, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        train(text, **{"model": MODELS["lstm"], **OPTIONS, **options})
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_file_is_no_folder_of_a_run(text):
+    with pytest.raises(ValueError, match=r"text\.txt' is a file; expected a folder or an unused name"):
+        train(text, folder=text, **OPTIONS)
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.filterwarnings("ignore:own reads the whole text again")
+def test_a_causal_model_of_keras_is_trained_as_it_is(text, tmp_path):
+    size = CharacterTokenizer.from_text(text.read_text()).vocabulary_size
+    ids = keras.Input((None,), dtype="int32")
+    x = keras.layers.LSTM(5, return_sequences=True)(keras.layers.Embedding(size, 4)(ids))
+    model = keras.Model(ids, keras.layers.Dense(size)(x), name="own")
+    run = train(text, model, folder=tmp_path / "own", **OPTIONS)
+    assert (run.name, run.config["windows"], run.result["parameters"]) == ("own", "random", model.count_params())
+    assert run.generate("To be", 5).startswith("To be")
+    assert run.score("To be, or not").loss_per_character > 0
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_minutes_become_steps_that_a_resumed_run_takes(text, tmp_path, capsys):
+    options = {**OPTIONS, "minutes": 0.01, "folder": tmp_path / "run"}
+    first = train(text, MODELS["lstm"], **options)
+    assert "Timing" in capsys.readouterr().out
+    assert first.config["experiment"]["minutes"] == 0.01
+    assert first.result["train_tokens"] == 24 * first.config["length"]["steps"]
+    again = train(text, MODELS["lstm"], **options)
+    assert "Timing" not in capsys.readouterr().out
+    assert again.config["length"] == first.config["length"]
+
+
+class StopAt(keras.callbacks.Callback):
+    """Press Ctrl-C in a step."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.stop_step = step
+
+    def on_train_batch_end(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) >= self.stop_step:
+            self.stop_step = math.inf
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_the_command_stopped_and_resumed_is_the_run_of_the_function_to_the_bit(
+    trained, text, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "train", functools.partial(train, callbacks=[StopAt(10)]))
+        with pytest.raises(SystemExit) as stop:
+            command.main([str(text), *WORDS])
+    assert stop.value.code == 130
+    said = capsys.readouterr().err
+    (folder,) = tmp_path.glob("logs/train/*-text-lstm")
+    assert f"Stopped. A checkpoint is in {folder.relative_to(tmp_path)}/checkpoints/step-0000001" in said
+    (resume,) = re.findall(r"^To resume: .*(?:keras-seq|-m keras_seq) train (--resume .*)$", said, re.MULTILINE)
+    command.main(resume.split())
+    assert not differences(end(folder), end(trained().folder))
+    said = capsys.readouterr().out
+    for name in ("generate", "score", "inspect", "report"):
+        assert re.search(rf"(keras-seq|-m keras_seq) {name} {folder.relative_to(tmp_path)}", said)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "TEXT or --resume RUN: neither was given"),
+        (["a.txt", "--resume", "RUN"], "TEXT or --resume RUN: both were given"),
+        (["--resume", "RUN", "--out", "OTHER"], "--out OTHER: expected no --out beside --resume"),
+        (["--resume", "nowhere"], "--resume nowhere: expected the folder of a run of keras-seq train"),
+        (["--resume", "RUN", "--tokens", "240"], "length.steps was 20 and is 10"),
+        (["--resume", "RUN", "--lstm.units", "7"], "model.units was 6 and is 7"),
+        (["--resume", "RUN", "--gru.units", "7"], "--gru.units: it has no effect here; expected gru among the chosen"),
+        (["a.txt", "--minutes", "1", "--tokens", "5"], "--tokens: it has no effect here; expected no --minutes"),
+        (["a.txt", "--minutes", "0"], "--minutes 0.0: expected a number above 0"),
+        (["a.txt", "--minutes", "nan"], "--minutes nan: expected a number above 0"),
+        (["shakespear"], "perhaps you meant shakespeare"),
+        (["empty.txt"], "The corpus 'empty.txt' is empty"),
+        (["short.txt"], "The corpus 'short.txt' is too short"),
+        (["binary"], "The corpus 'binary' is not UTF-8"),
+        (["short.txt", "--out", "short.txt"], "short.txt' is a file; expected a folder"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_sentence(trained, tmp_path, monkeypatch, fails, words, sentence):
+    monkeypatch.chdir(tmp_path)
+    for name, content in (("empty.txt", b""), ("short.txt", b"To be"), ("binary", b"\x7fELF\xff\x00" * 99)):
+        (tmp_path / name).write_bytes(content)
+    before = sorted(tmp_path.iterdir())
+    folder = str(trained().folder)
+    assert sentence in fails(command.main, *(folder if word == "RUN" else word for word in words))
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_the_run_of_an_experiment_is_not_resumed_by_the_command(smoke, fails):
+    said = fails(command.main, "--resume", smoke.folder / "lstm-seed0")
+    assert "it was not started by keras-seq train; resume it with what started it" in said
+
+
+def test_it_trains_what_compare_trains_to_the_bit(smoke, tmp_path):
+    config = replaced(CompareConfig(), SMOKE)
+    names = ("tokens", "batch_size", "sequence_length", "train")
+    options = {name: getattr(config, name) for name in names}
+    run = train(config.corpus, config.lstm, folder=tmp_path / "run", **options)
+    other = smoke.folder / "lstm-seed0"
+    for name in ("metrics.jsonl", "val_token_losses.npy"):
+        assert read(run.folder / name) == read(other / name)
+    assert not differences(end(run.folder), end(other))
+
+
+def plain(result):
+    """The entries of a result or of a line of metrics that are no clocks."""
+    return {name: value for name, value in result.items() if name not in CLOCKS}
+
+
+def read(path):
+    """The content of a file of a run, without clocks."""
+    if path.suffix == ".npy":
+        return path.read_bytes()
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return [*map(plain, lines)]
