@@ -84,7 +84,7 @@ class Run:
         )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class RunReport:
     """The comparison of runs, as `report` returns it: a verdict, tables, and the files in `folder`."""
 
@@ -102,7 +102,7 @@ class RunReport:
         """The `Difference` in val_loss per character of each later run to the first, by name."""
         return self.results.differences
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """Return the verdict and the table."""
         return f"{self.verdict}\n\n{self.report.table}"
 
