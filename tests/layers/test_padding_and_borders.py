@@ -11,7 +11,7 @@ from keras import ops, tree
 import keras_seq.ops
 from keras_seq import layers
 from tests.conftest import often
-from tests.layers.conftest import BACKEND, compiled
+from tests.layers.conftest import BACKEND, compiled, wide
 from tests.layers.test_contract import CASES, UNLIKE, B, S, T, arrays, numpy, run
 
 MASK = np.array([[1, 0, 1, 1, 0], [0, 1, 1, 0, 1]], bool)
@@ -36,10 +36,11 @@ def table(cases, *others):
 
 
 def built(name, randomize):
+    """Return the case, the layer with random weights, arrays for it, and the shape of its output."""
     case = CASES[name]
-    layer = case.make()
-    run(layer, arrays(case))
-    return case, randomize(layer)
+    layer, values = case.make(), arrays(case)
+    shape = tuple(run(layer, values).shape)
+    return case, randomize(layer), values, shape
 
 
 def capacity(layer):
@@ -57,6 +58,7 @@ def with_bad(x, mask):
 def outcome(layer, values, gradients, direction, **masks):
     """The output, and the gradients by the weights and the inputs of its sum in a direction."""
     weights = [numpy(v) for v in layer.trainable_variables]
+    outputs = []
 
     def forward(values):
         weights, (x, *context) = values[: len(layer.trainable_variables)], values[len(layer.trainable_variables) :]
@@ -65,11 +67,13 @@ def outcome(layer, values, gradients, direction, **masks):
         return result[0] if isinstance(result, tuple) else result
 
     def loss(values):
-        return ops.sum(ops.where(direction != 0, forward(values) * ops.convert_to_tensor(direction), 0.0))
+        outputs.append(forward(values))
+        return ops.sum(ops.where(direction != 0, outputs[-1] * ops.convert_to_tensor(direction), 0.0))
 
     arrays = [*weights, *values]
-    y = numpy(compiled(forward)([ops.convert_to_tensor(v) for v in arrays]))
-    return y, gradients(compiled(loss), arrays)
+    found = gradients(compiled(loss), arrays)
+    y = compiled(forward)([ops.convert_to_tensor(v) for v in arrays]) if BACKEND == "jax" else outputs[-1]
+    return wide(y), found
 
 
 def compare(clean, bad, rows, inputs):
@@ -83,10 +87,8 @@ def compare(clean, bad, rows, inputs):
 @table(MASKED)
 @KERNELS
 def test_whatever_stands_at_masked_positions_changes_nothing(name, kernels_on, randomize, gradients):
-    case, layer = built(name, randomize)
-    values = arrays(case)
+    case, layer, values, shape = built(name, randomize)
     masks = {"mask": MASK, **({"context_mask": CONTEXT_MASK} if case.context else {})}
-    shape = numpy(run(layer, values)).shape
     direction = np.random.default_rng(1).normal(size=shape).astype("float32") * MASK[..., None]
     valid = [MASK, CONTEXT_MASK][: len(values)]
     bad = [with_bad(v, mask) for v, mask in zip(values, valid, strict=True)]
@@ -100,20 +102,16 @@ def test_whatever_stands_at_masked_positions_changes_nothing(name, kernels_on, r
 
 @table(STATEFUL)
 def test_nor_does_it_reach_the_state_or_later_calls(name, randomize):
-    case, layer = built(name, randomize)
-    x, *context = arrays(case)
-    more = arrays(case, seed=1)[0]
-    context = {"context": context[0]} if context else {}
-
-    def both(x):
-        state = layer.get_initial_state(B, **capacity(layer), **context)
-        y, state = layer(x, mask=MASK, state=state, return_state=True)
-        again, state = layer(more, mask=MASK, state=state, return_state=True)
-        return numpy(y)[MASK], numpy(again)[MASK], *map(numpy, tree.flatten(state))
-
-    for got, expected in zip(both(with_bad(x, MASK)), both(x), strict=True):
-        np.testing.assert_array_equal(got, expected)
-        assert np.isfinite(got).all()
+    case, layer, (x, *context), _ = built(name, randomize)
+    mask, more = np.concatenate([MASK, MASK]), np.concatenate(2 * [arrays(case, seed=1)[0]])
+    context = {"context": np.concatenate(2 * context)} if context else {}
+    state = layer.get_initial_state(2 * B, **capacity(layer), **context)
+    y, state = layer(np.concatenate([x, with_bad(x, MASK)]), mask=mask, state=state, return_state=True)
+    again, state = layer(more, mask=mask, state=state, return_state=True)
+    for values in (*(numpy(each) * mask[..., None] for each in (y, again)), *map(numpy, tree.flatten(state))):
+        assert np.isfinite(values).all()
+        if values.ndim:
+            np.testing.assert_allclose(*np.split(values, 2), rtol=1e-6, atol=1e-6)
 
 
 # of these the gradients of weights that act at each position by itself are as they come
@@ -124,12 +122,10 @@ WITH_POSITIONWISE_PARTS = ("PreNormResidual", "TransformerBlock", "RWKV7Blocks")
 @KERNELS
 @pytest.mark.parametrize("masked", [False, pytest.param(True, marks=pytest.mark.rare)])
 def test_a_document_that_is_not_finite_stays_by_itself(name, kernels_on, masked, randomize, gradients):
-    case, layer = built(name, randomize)
-    values = arrays(case)
+    _, layer, values, shape = built(name, randomize)
     after = np.arange(T) >= 3
     mask = {"mask": np.array([[1, 1, 0, 1, 1], [1, 1, 1, 0, 1]], bool)} if masked else {}
     rows = mask.get("mask", np.ones((B, T), bool)) & after
-    shape = numpy(run(layer, values)).shape
     direction = np.random.default_rng(1).normal(size=shape).astype("float32") * rows[..., None]
     bad = [values[0].copy(), *values[1:]]
     bad[0][0, 1], bad[0][1, 1] = np.nan, np.inf
@@ -150,27 +146,22 @@ def test_a_document_that_is_not_finite_stays_by_itself(name, kernels_on, masked,
 
 @table(STATEFUL)
 def test_a_state_that_is_not_finite_ends_with_its_document(name, randomize):
-    case, layer = built(name, randomize)
-    x, *context = arrays(case)
-    more = arrays(case, seed=1)[0]
-    context = {"context": context[0]} if context else {}
-    bad = x.copy()
-    bad[:, T - 1] = np.nan
-
-    def later(x, reset_mask):
-        state = layer.get_initial_state(B, **capacity(layer), **context)
-        _, state = layer(x, state=state, reset_mask=RESET, return_state=True)
-        y, state = layer(more, state=state, reset_mask=reset_mask, return_state=True)
-        again, _ = layer(more[:, :1], state=state, return_state=True) if not capacity(layer) else (y, None)
-        return numpy(y), numpy(again)
-
-    border = np.zeros((B, T), bool)
-    border[:, 2] = True
-    for got, expected in zip(later(bad, border), later(x, border), strict=True):
-        np.testing.assert_allclose(got[:, -1], expected[:, -1], atol=1e-6, rtol=1e-5)
+    """Of three batches in one, whose second and third end with NaN; no document begins in what follows the third."""
+    case, layer, (x, *context), _ = built(name, randomize)
+    bad, border = x.copy(), np.zeros((3 * B, T), bool)
+    bad[:, T - 1], border[: 2 * B, 2] = np.nan, True
+    context = {"context": np.concatenate(3 * context)} if context else {}
+    more = np.concatenate(3 * [arrays(case, seed=1)[0]])
+    state = layer.get_initial_state(3 * B, **capacity(layer), **context)
+    _, state = layer(np.concatenate([x, bad, bad]), state=state, reset_mask=np.tile(RESET, (3, 1)), return_state=True)
+    y, state = layer(more, state=state, reset_mask=border, return_state=True)
+    again = y if capacity(layer) else layer(more[:, :1], state=state, return_state=True)[0]
+    for values in (y, again):
+        expected, got, _ = np.split(numpy(values)[:, -1], 3)
+        np.testing.assert_allclose(got, expected, atol=1e-6, rtol=1e-5)
     if "Positional" in name or "Positions" in name:
         return  # a state of numbers of positions
-    assert np.isnan(later(bad, np.zeros_like(border))[0][:, 0]).any()  # the document goes on
+    assert np.isnan(numpy(y)[2 * B :, 0]).any()  # the document goes on
 
 
 @table(MASKED)
@@ -207,8 +198,7 @@ def test_a_mask_is_booleans_of_the_rows_and_positions_of_x(name):
 def test_in_a_graph_a_mask_of_another_size_is_never_spread(name, randomize):
     import tensorflow as tf
 
-    case, layer = built(name, randomize)
-    values = arrays(case)
+    case, layer, values, _ = built(name, randomize)
     names = [argument for argument in ("mask", "reset_mask") if takes(case, argument)]
     signature = [tf.TensorSpec((None, None, v.shape[-1])) for v in values]
 
