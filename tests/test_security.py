@@ -149,7 +149,7 @@ def trace_html(tokens, run):
 
 @pytest.mark.parametrize("page_of", [score_html, trace_html])
 def test_no_character_of_a_text_leaves_its_place_in_a_page(page_of, tmp_path):
-    """Of text and prompt; tests/experiments/test_compare_report.py has the comparison's page."""
+    """Of text and prompt; tests/reports/test_comparison_report.py has the comparison's page."""
     plain, hostile = (tmp_path / re.sub("[/\0]", "", name) for name in ("run", HOSTILE))
     for run, name in ((plain, "plain"), (hostile, HOSTILE)):
         run.mkdir()

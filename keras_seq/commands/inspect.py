@@ -53,6 +53,8 @@ class InspectModelConfig:
         check_options(self)
         if self.source_text == "":
             raise ValueError("--source-text is empty; expected another text of as many tokens.")
+        if self.out is not None and self.out.exists() and not self.out.is_dir():
+            raise ValueError(f"--out {self.out}: it is a file; expected a folder, or an unused name.")
 
 
 def truncate(model, ids, option="--text"):

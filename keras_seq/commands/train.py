@@ -83,7 +83,8 @@ def resumed(config: TrainCommandConfig, words: Sequence[str]) -> TrainCommandCon
     """Return the config of the run that --resume names, with the options that are given beside it."""
     run = config.resume.parent if config.resume.name in ("model.keras", "config.json") else config.resume
     if not (run / "config.json").is_file() and not has_checkpoints(run / "checkpoints"):
-        raise ValueError(f"--resume {config.resume}: expected the folder of a run of keras-seq train.")
+        problem = "no run is there" if config.resume.exists() else "it does not exist"
+        raise ValueError(f"--resume {config.resume}: {problem}; expected the folder of a run of keras-seq train.")
     saved = read_config(run)
     try:
         model, settings = {**saved["model"]}, {**saved["experiment"]}

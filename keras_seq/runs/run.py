@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from keras_seq.reports.tables import Report, Table
 from keras_seq.runs.texts import spread_note
 from keras_seq.training import load_result, read_metrics
 from keras_seq.training.run_config import read_config
-from keras_seq.training.run_folder import check_finished
+from keras_seq.training.run_folder import STARTED_BY, check_finished
 
 LOSSES = {  # in a notebook: label and key of the result
     "val_loss": "val_loss_per_character",
@@ -131,9 +132,12 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
 
 def _result(folder):
     """Return the result of a language model."""
-    result = load_result(folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the error tells it
+        result = load_result(folder)
     if result is None:
-        raise ValueError(f"{folder}: result.json is missing or not intact; expected the folder of a finished run.")
+        problem = "a file of the run is missing or not intact, or it is not finished"
+        raise ValueError(f"{folder}: {problem}; --resume {folder} with {STARTED_BY} writes it again.")
     if "val_loss_per_character" not in result:
         raise ValueError(f"{folder} is a run of another kind; expected one of a language model.")
     return result

@@ -13,7 +13,7 @@ from keras_seq.models import MODELS, LanguageModel
 from keras_seq.reports.inspection_report import inspect_page
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking.summaries import label
-from tests.experiments.test_pages import Reader
+from tests.reports.test_pages import Reader
 
 RUN = pathlib.Path("run")
 TEXT = 'It is "<b>" & so.\nNo'

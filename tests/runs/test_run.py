@@ -83,12 +83,14 @@ def test_a_folder_that_is_no_finished_run_is_refused_with_what_to_name(trained, 
     unfinished = changed("unfinished")
     for name in ("model.keras", "result.json"):
         (unfinished / name).unlink()
-    whole = changed("runs/b")
+    whole, torn = changed("runs/b"), changed("torn")
+    (torn / "val_token_losses.npy").write_bytes(b"torn")
     for path, words in {
         tmp_path / "nowhere": "nowhere does not exist; expected the folder of a finished run.",
         whole / "model.keras": f"is a file; expected its folder {whole}.",
         tmp_path / "runs": f"expected the folder of a finished run, such as {whole}.",
         tmp_path / "runs/a": "model.keras is missing; expected the folder of a finished run.",
+        torn: f"{torn}: a file of the run is missing or not intact, .* --resume {torn} with what started the run",
         unfinished: f"the run is not finished; .* --resume {unfinished} with what started the run",
     }.items():
         for call in (lambda path=path: report([whole, path]), lambda path=path: load_run(path)):

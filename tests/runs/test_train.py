@@ -169,7 +169,10 @@ def test_the_command_stopped_and_resumed_is_the_run_of_the_function_to_the_bit(
         ([], "TEXT or --resume RUN: neither was given"),
         (["a.txt", "--resume", "RUN"], "TEXT or --resume RUN: both were given"),
         (["--resume", "RUN", "--out", "OTHER"], "--out OTHER: expected no --out beside --resume"),
-        (["--resume", "nowhere"], "--resume nowhere: expected the folder of a run of keras-seq train"),
+        (
+            ["--resume", "nowhere"],
+            "--resume nowhere: it does not exist; expected the folder of a run of keras-seq train",
+        ),
         (["--resume", "RUN", "--tokens", "240"], "length.steps was 20 and is 10"),
         (["--resume", "RUN", "--lstm.units", "7"], "model.units was 6 and is 7"),
         (["--resume", "RUN", "--gru.units", "7"], "--gru.units: it has no effect here; expected gru among the chosen"),

@@ -11,7 +11,7 @@ from keras_seq.evaluation import TextScore, score_text
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model
 from keras_seq.training import load_run
-from tests.experiments.test_pages import Reader
+from tests.reports.test_pages import Reader
 
 TEXT = "def f(x):\n    return \"<script>alert(1)</script>\" & x\n\nIt is 'so'. Zq"
 
