@@ -10,7 +10,8 @@ import reference  # noqa: E402
 
 project = "keras_seq"
 author = "the keras_seq authors"
-extensions = ["myst_parser", "sphinx_copybutton"]
+extensions = ["myst_nb", "sphinx_copybutton"]
+nb_execution_mode = "off"  # notebooks are shown with the outputs that they are kept with
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 copybutton_exclude = ".linenos, .gp, .go"

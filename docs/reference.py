@@ -1,4 +1,4 @@
-"""Write the pages of the site that are not in docs/: one for each public name, one for each file that is linked to.
+"""Write the pages of the site that are not in docs/: one for each public name, each notebook, each file linked to.
 
 A page of the reference is the signature and the docstring of what `keras_seq.PACKAGE` exports, under the name it is
 imported by. griffe reads the sources; nothing is imported. On GitHub a link to a source opens it; on the site
@@ -6,6 +6,7 @@ it opens a page with the file's text, at the definition that the link's text nam
 """
 
 import ast
+import json
 import pathlib
 import re
 
@@ -175,7 +176,7 @@ def redirect(text: str, page: pathlib.Path) -> str:
 
 def source_page(path: str) -> str:
     """Return the site's page for a file of the repository."""
-    return f"generated/source/{path}" if path.endswith(".md") else f"generated/source/{path}.md"
+    return f"generated/source/{path}" if path.endswith((".md", ".ipynb")) else f"generated/source/{path}.md"
 
 
 def anchor(path: str, name: str) -> str:
@@ -195,8 +196,14 @@ def definitions(path: str) -> dict[int, str]:
 
 
 def source_text(path: str) -> str:
-    """Return the page of a file: Markdown as it is; Python in pieces, each definition under an anchor of its name."""
+    """Return the page of a file: text and notebooks as they are; Python in pieces, each definition under an anchor."""
     text = (ROOT / path).read_text(encoding="utf-8")
+    if path.endswith(".ipynb"):
+        notebook = json.loads(text)
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "markdown":
+                cell["source"] = redirect("".join(cell["source"]), ROOT / path)
+        return json.dumps(notebook)
     if path.endswith(".md"):
         return redirect(text, ROOT / path)
     if not path.endswith(".py"):
@@ -210,6 +217,14 @@ def source_text(path: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def markdown_text(page: pathlib.Path) -> str:
+    """Return the Markdown of a page; of a notebook, that of its text."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    return "\n\n".join("".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "markdown")
+
+
 def write_pages(folder: pathlib.Path) -> None:
     """Write all generated pages into `folder`."""
     package = griffe.load("keras_seq", search_paths=[ROOT], allow_inspection=False)
@@ -219,11 +234,12 @@ def write_pages(folder: pathlib.Path) -> None:
         pages[f"reference/{name}.md"] = package_page(name, module, names)
         pages |= {f"reference/{name}.{n}.md": reference_page(f"{name}.{n}", resolve(module, n)) for n in names}
     visited = {path.name for path in ROOT.glob("*.md")} - {"README.md"}
+    visited |= {path.relative_to(ROOT).as_posix() for path in ROOT.glob("notebooks/*.ipynb")}
     pages |= {source_page(path).removeprefix("generated/"): source_text(path) for path in visited}
     queue = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / path for path in visited)]
     while queue:
         page = queue.pop()
-        prose = "".join(CODE.split(page.read_text(encoding="utf-8"))[::2])
+        prose = "".join(CODE.split(markdown_text(page))[::2])
         for path in {site_path(page, match[2]) for match in LINK.finditer(prose)} - {None} - visited:
             visited.add(path)
             pages[source_page(path).removeprefix("generated/")] = "---\norphan: true\n---\n\n" + source_text(path)

@@ -14,6 +14,7 @@ from experiments.common import jobs
 from keras_seq import training
 from keras_seq.commands.exit_status import exit_with_message
 from keras_seq.commands.options import check_effects, command_line, groups_not_chosen, replaced
+from keras_seq.reports import plots
 from keras_seq.reports.tables import Report
 from keras_seq.runs import folders
 from keras_seq.tracking.tracker import import_tracker
@@ -100,7 +101,7 @@ def experiment_main(
         """Run the command line; the exit status is 1 if the report names failures."""
         machine, words = split_options(sys.argv[1:] if arguments is None else arguments, script)
         run = start_or_resume(settings_class, name, doc, words, smoke, machine)
-        with training.noticing_loss(), run as (settings, folder):
+        with training.noticing_loss(), plots.style(), run as (settings, folder):
             if machine.jobs is not None:
                 jobs.run_workers(script, folder, machine.jobs)
             report = experiment(settings, folder)

@@ -1,15 +1,13 @@
 """Plots in one style: a color for each model, a line style for each score, faint grids, labels that do not collide."""
 
+import contextlib
 import math
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-import matplotlib
-import numpy as np
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -21,13 +19,23 @@ from keras_seq.tracking.summaries import is_of_sample, scored_key, to_pixels
 from keras_seq.training import read_metrics
 
 MAX_NAME = 28  # characters of a label
-plt.rcParams.update(
-    {
-        **{"savefig.dpi": 130, "lines.linewidth": 1.7, "lines.markersize": 3.5, "font.size": 10},
-        **{"axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True},
-        **{"legend.frameon": False, "legend.fontsize": 9},
-    }
-)
+STYLE = {
+    **{"savefig.dpi": 130, "lines.linewidth": 1.7, "lines.markersize": 3.5, "font.size": 10},
+    **{"axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True},
+    **{"legend.frameon": False, "legend.fontsize": 9},
+}
+
+
+@contextlib.contextmanager
+def style() -> Iterator[None]:
+    """Plot in this style and without a screen inside of the block; plots of the calling program keep theirs."""
+    backend = plt.get_backend()
+    with plt.rc_context(STYLE):
+        plt.switch_backend("Agg")
+        try:
+            yield
+        finally:
+            plt.switch_backend(backend)
 
 
 def subplots(*args, **kwargs):

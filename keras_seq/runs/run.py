@@ -15,6 +15,7 @@ import keras
 from keras_seq import training
 from keras_seq.evaluation import TextScore, score_text
 from keras_seq.generation import generate, stream
+from keras_seq.reports import plots
 from keras_seq.reports.comparison import ComparisonResults
 from keras_seq.reports.comparison_report import compare_report
 from keras_seq.reports.tables import Report, Table
@@ -181,7 +182,8 @@ def report(runs: Sequence[Run | str | os.PathLike[str]], folder: str | os.PathLi
     results = ComparisonResults(
         folder, corpora[0], introduction, rows, scored=_scored(rows[0]), tables=tables, options=options
     )
-    finished = compare_report(results)
+    with plots.style():
+        finished = compare_report(results)
     finished.write(folder, "compare")
     return RunReport(folder, results, finished)
 

@@ -79,3 +79,10 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_the_network(
             r'<(?:link|script|img)\b[^>]*(?:href|src)="(https?:[^"]*)', path.read_text(encoding="utf-8")
         )
         assert not loaded, (path, loaded)
+
+
+def test_the_page_of_a_notebook_is_the_notebook_with_its_links_turned():
+    page = reference.source_text("notebooks/layers.ipynb")
+    assert "[Layers](/layers.md)" in page
+    assert "(/generated/source/notebooks/first_steps.ipynb)" in page
+    assert reference.source_page("notebooks/layers.ipynb") == "generated/source/notebooks/layers.ipynb"

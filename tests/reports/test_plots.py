@@ -24,6 +24,15 @@ def axes():
     plt.close(figure)
 
 
+def test_plots_of_the_calling_program_keep_their_style():
+    plt.switch_backend("svg")
+    before = dict(plt.rcParams)
+    with plots.style():
+        assert (plt.get_backend().lower(), plt.rcParams["legend.frameon"]) == ("agg", False)
+    assert dict(plt.rcParams) == before
+    plt.switch_backend("agg")
+
+
 def test_pixels_are_rows_of_red_green_and_blue():
     image = plots.pixels(figure())
     assert (image.shape, image.dtype) == ((200, 300, 3), np.uint8)
