@@ -1,10 +1,13 @@
 """Gradients of gradients, as of penalties on gradients: those of each kernel, against differences in float64."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
 
 from keras_seq import layers
+from tests.conftest import often
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("of TensorFlow's kernels", allow_module_level=True)
@@ -41,8 +44,17 @@ def gradient_of_product(function, x, direction):
     return tape.gradient(product, x)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_they_are_those_of_the_formula(name):
+WAYS = {
+    "in one program": lambda function, x, direction: tf.function(gradient_of_product)(function, x, direction),
+    "of a program": lambda function, x, direction: gradient_of_product(tf.function(function), x, direction),
+    "eagerly": gradient_of_product,  # without a loop in XLA
+}
+PAIRS = [(name, way) for name in CASES for way in WAYS if "XLA" not in name or way != "eagerly"]
+QUICK = {*itertools.product(CASES.keys() - {"GRU in XLA"}, ["in one program"]), *itertools.product(["LSTM"], WAYS)}
+
+
+@often(("name", "way"), PAIRS, QUICK)
+def test_they_are_those_of_the_formula(name, way):
     make, length = CASES[name]
     random = np.random.default_rng(0)
     x, direction = random.normal(size=(2, 5, length, 6))
@@ -56,10 +68,5 @@ def test_they_are_those_of_the_formula(name):
     expected = (after - before).numpy() / (2 * step)
 
     x, direction = (tf.constant(v, tf.float32) for v in (x, direction))
-    traced = tf.function(lambda x: gradient(layer, x))
-    whole = tf.function(lambda x: gradient_of_product(lambda x: gradient(layer, x), x, direction))
-    ways = [lambda: whole(x), lambda: gradient_of_product(traced, x, direction)]
-    if "XLA" not in name:  # eagerly there is no loop in XLA
-        ways.append(lambda: gradient_of_product(lambda x: gradient(layer, x), x, direction))
-    for second in ways:
-        np.testing.assert_allclose(second(), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+    second = WAYS[way](lambda x: gradient(layer, x), x, direction)
+    np.testing.assert_allclose(second, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
