@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from experiments.common.catalog import docstrings, load_main, summary
-from keras_seq.commands.early import suggestion
+from keras_seq.checks import suggestion
 
 INDENT = 21
 

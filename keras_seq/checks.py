@@ -3,10 +3,11 @@
 Messages have one form: the argument's name and value, what was expected, and a remedy where there is one.
 """
 
+import difflib
 import math
 import numbers
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 MAX_INT32 = 2**31 - 1  # of a size: TensorFlow stores shapes as int32 in many places
 MAX_INT64 = 2**63 - 1
@@ -91,3 +92,9 @@ def short_repr(value: object) -> str:
     """Return the type and the `repr` of a value for a message, cut to 80 characters."""
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"
+
+
+def suggestion(name: str, names: Iterable[str]) -> str:
+    """Return the nearest of some names to a mistyped one, as the end of a message, or nothing."""
+    nearest = difflib.get_close_matches(name, names, n=1)
+    return f"; perhaps you meant {nearest[0]}" if nearest else ""

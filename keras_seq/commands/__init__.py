@@ -10,7 +10,8 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from keras_seq.commands.early import check_words, suggestion
+from keras_seq.checks import suggestion
+from keras_seq.commands.early import check_words
 from keras_seq.commands.start import start
 
 FOLDER = pathlib.Path(__file__).parent

@@ -4,10 +4,11 @@ tyro, which parses the options for good, needs the classes themselves, and so Ke
 """
 
 import ast
-import difflib
 import functools
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+from keras_seq.checks import suggestion
 
 PACKAGE = pathlib.Path(__file__).parents[1]
 GROUPS = {  # of options: the class whose fields they are, and its file
@@ -32,12 +33,6 @@ HINTS = {  # by command, what people type: what to do
     "generate": dict.fromkeys(("length", "max-length", "max-tokens"), "it is --max-new-tokens"),
     "export": {"format": "it is --to"},
 }
-
-
-def suggestion(name: str, names: Iterable[str]) -> str:
-    """Return the nearest of some names to a mistyped one, as the end of a message, or nothing."""
-    nearest = difflib.get_close_matches(name, names, n=1)
-    return f"; perhaps you meant {nearest[0]}" if nearest else ""
 
 
 def check_words(command: str, words: Sequence[str]) -> str | None:

@@ -1,6 +1,6 @@
 """Compare finished runs of the same validation text: intervals, curves, and a page.
 
-    keras-seq report RUN RUN                                    # writes into ./report
+    keras-seq report RUN_A RUN_B                                # writes logs/report/UTC-TIME
     keras-seq report logs/compare/TIME/*-seed* --out FOLDER
 
 Time: seconds.
@@ -27,14 +27,15 @@ class ReportConfig:
 
     runs: Annotated[tuple[pathlib.Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folders of finished runs."""
-    out: pathlib.Path = pathlib.Path("report")
-    """Folder to write compare.html, compare.md, compare.json and loss_curves.png to."""
+    out: pathlib.Path | None = None
+    """Folder to write compare.html, compare.md, compare.json and loss_curves.png to; by default
+    logs/report/UTC-TIME."""
 
     def __post_init__(self):
         check_options(self)
         if not self.runs:
             raise ValueError("RUN: expected one or more folders of finished runs.")
-        if self.out.exists() and not self.out.is_dir():
+        if self.out is not None and self.out.exists() and not self.out.is_dir():
             raise ValueError(f"--out {self.out}: it is a file; expected a folder, or an unused name.")
 
 

@@ -121,8 +121,9 @@ def main(arguments: Sequence[str] | None = None):
         config = resumed(config, arguments)
     check_effects(config, arguments)
     texts = config.texts[0] if len(config.texts) == 1 else config.texts
-    names = ("minutes", "tokens", "batch_size", "sequence_length", "seed", "train")
+    names = ("minutes", "tokens", "batch_size", "sequence_length", "seed")
     options = {name: getattr(config, name) for name in names}
+    options |= dataclasses.asdict(config.train)
     run = train(texts, getattr(config, config.model), folder=config.out, **options)
     print(f"\n{run!r}\n\nIt writes:\n{indented(run.result['sample'].strip())}\n")
     print(*next_commands(run.folder), sep="\n")

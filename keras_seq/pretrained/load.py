@@ -80,6 +80,8 @@ def load(
     values = read_json(folder / "config.json")
     family = FAMILIES.get(values.get("model_type") if isinstance(values.get("model_type"), str) else None)
     if family is None:
+        if (folder / "model.keras").exists():
+            raise PretrainedError(f"{folder} is the folder of a run: keras_seq.load_run loads it.")
         raise PretrainedError(
             f"config.json: model_type={values.get('model_type')!r}; expected one of {', '.join(FAMILIES)}."
         )

@@ -136,7 +136,7 @@ def find_family(model: keras.Model, vocabulary_size: int) -> tuple[Family, objec
         raise PretrainedError(
             f"No class of transformers computes what {model.name} does; the nearest is keras_seq's {_nearest(model)}: "
             f"train one of {', '.join(dict.fromkeys(f.config.__name__ for f in FAMILIES.values()))}, for instance by "
-            "python -m experiments.compare --models llama (or gpt2, mamba, mamba2)."
+            "keras-seq train TEXT --model llama (or gpt2, mamba, mamba2)."
         )
     _, model_type, changes = near
     raise PretrainedError(

@@ -98,8 +98,16 @@ class ComparisonResults:
             f"{order[0]} has the lowest val_loss, {first:.3f} nats per character. {order[1]} has {others[0]:.3f}, "
             f"{gap.mean:.4f} more (95 % interval {gap.low:+.4f} to {gap.high:+.4f}): {certainty} "
             f"{scope if self.num_seeds == 1 else 'for text and seeds like these'}."
-            f"{self._against_baselines('The best model')}"
+            f"{self._against_baselines('The best model')}{self._unequal_tokens()}"
         )
+
+    def _unequal_tokens(self):
+        """Say so if models were trained on unequal numbers of tokens."""
+        tokens = {model: self.mean(model, "train_tokens") for model in self.models}
+        if max(tokens.values()) < 1.01 * min(tokens.values()):
+            return ""
+        counts = ", ".join(f"{model} on {count:,.0f}" for model, count in tokens.items())
+        return f" They were trained on unequal numbers of tokens: {counts}."
 
     def _against_baselines(self, subject):
         """Compare with what also has all the text before a character to predict it from."""

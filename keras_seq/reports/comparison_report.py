@@ -47,7 +47,7 @@ def compare_report(results: ComparisonResults, more: dict | None = None) -> Repo
         notes=column_notes(results.rows),
         details=details(results),
         samples={f"Sample of {row['model']}": row["sample"] for row in first_seed},
-        runs=[row["run"] for row in first_seed],
+        runs=[row["run"] for row in sorted(first_seed, key=lambda row: row["val_loss_per_character"])],
     )
 
 

@@ -1,11 +1,11 @@
 """A finished run of a language model: let it write, score a text, look at its result; compare runs."""
 
+import contextlib
 import dataclasses
 import html
 import os
 import pathlib
 import re
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,6 +19,7 @@ from keras_seq.reports import plots
 from keras_seq.reports.comparison import ComparisonResults
 from keras_seq.reports.comparison_report import compare_report
 from keras_seq.reports.tables import Report, Table
+from keras_seq.runs.folders import timestamped_folder
 from keras_seq.runs.texts import spread_note
 from keras_seq.training import load_result, read_metrics
 from keras_seq.training.run_config import read_config
@@ -152,8 +153,8 @@ def report(runs: Sequence[Run | str | os.PathLike[str]], folder: str | os.PathLi
 
     Args:
         runs: Runs, or their folders.
-        folder: Where to write compare.html, compare.md, compare.json and loss_curves.png; by default a new folder for
-            temporary files.
+        folder: Where to write compare.html, compare.md, compare.json and loss_curves.png; by default a new folder,
+            logs/report/UTC-TIME.
 
     Returns:
         The report.
@@ -173,18 +174,18 @@ def report(runs: Sequence[Run | str | os.PathLike[str]], folder: str | os.PathLi
             "expected runs whose losses are of the same characters."
         )
     _name_rows(rows)
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="keras-seq-report-") if folder is None else folder)
-    folder.mkdir(parents=True, exist_ok=True)
     corpora = [*dict.fromkeys(row["config"].get("corpus", {}).get("name", "a text") for row in rows)]
     introduction = f"Finished runs: {len(rows)}, on {' and '.join(corpora)}."
     tables = {"Runs": (Table.of(rows, {"model": lambda row: row["model"], "run": lambda row: str(row["run"])}), "")}
     options = {str(row["run"]): {key: row["config"].get(key) for key in ("model", "train", "length")} for row in rows}
-    results = ComparisonResults(
-        folder, corpora[0], introduction, rows, scored=_scored(rows[0]), tables=tables, options=options
-    )
-    with plots.style():
+    place = timestamped_folder("logs/report") if folder is None else contextlib.nullcontext(pathlib.Path(folder))
+    with place as folder, plots.style():
+        folder.mkdir(parents=True, exist_ok=True)
+        results = ComparisonResults(
+            folder, corpora[0], introduction, rows, scored=_scored(rows[0]), tables=tables, options=options
+        )
         finished = compare_report(results)
-    finished.write(folder, "compare")
+        finished.write(folder, "compare")
     return RunReport(folder, results, finished)
 
 

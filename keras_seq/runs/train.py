@@ -6,6 +6,7 @@ is thrown away; the number of steps is then in config.json, so that a resumed ru
 
 import contextlib
 import dataclasses
+import inspect
 import os
 import pathlib
 import statistics
@@ -28,12 +29,14 @@ from keras_seq.runs.folders import corpus_label, run_config, timestamped_folder
 from keras_seq.runs.run import Run
 from keras_seq.runs.texts import TokenMixture, packed_documents, random_windows, split_corpus
 from keras_seq.tokenizers.registry import encode_documents
+from keras_seq.training.checkpoints import list_checkpoints
 from keras_seq.training.run_config import read_config
 
 NUM_WINDOWS = 16  # for attention maps and gate saturation
 TIMED_STEPS, TIMED_EXECUTIONS = 32, 7  # at least, after the execution that compiles
 SECONDS_PER_VALIDATION = 15  # of training, in a run of minutes
 TOKENS = 1_536_000
+MAX_PATH = 1000  # characters
 DEFAULT_TRAIN = training.TrainConfig(optimizer="normuon", use_ema=True, validation_characters=32_768)
 
 
@@ -61,14 +64,15 @@ def train(
     batch_size: int = 12,
     sequence_length: int = 64,
     seed: int = 0,
-    train: training.TrainConfig = DEFAULT_TRAIN,
     callbacks: Sequence[keras.callbacks.Callback] = (),
+    **options: Any,
 ) -> Run:
     """Train a language model on a text, or go on with the run in `folder`; return the finished run.
 
     The last tenth of the text is validation text, the characters of the whole are the tokens. Models whose state has
-    no length read stateful windows, the others random windows. The same call on the same folder resumes; one with
-    other settings is refused. Keras's random seeds are set, and its session is cleared.
+    no length read stateful windows, the others random windows. The same call on the same folder resumes, one with more
+    tokens trains it further, and one with other settings is refused. Keras's random seeds are set, and its session is
+    cleared.
 
     Args:
         texts: As `keras_seq.data.load_corpus` takes it: "docstrings", "pydoc" or "shakespeare"; a UTF-8 file, a folder
@@ -82,13 +86,15 @@ def train(
         batch_size: B, windows of a step.
         sequence_length: T, tokens of a window.
         seed: Random seed of weights, batches and dropout.
-        train: Training config.
         callbacks: Further callbacks for Keras's `fit`.
+        **options: Fields of `keras_seq.training.TrainConfig`, such as `learning_rate=0.01`. The optimizer is NorMuon,
+            with averaged weights, unless they say otherwise.
 
     Returns:
         The run: `run.generate("A ")`, `run.score("A text.")`, `run.result`, `run.folder`.
 
     Raises:
+        TypeError: There is no such argument.
         ValueError: An argument is out of its range, the text cannot be read or is too short, or the run in `folder`
             has other settings.
         TrainingDiverged: As `keras_seq.training.train_language_model`, as are further exceptions.
@@ -97,6 +103,7 @@ def train(
         checks.positive_integer(name, value)
     if minutes is not None:
         checks.positive_number("minutes", minutes)
+    train = _train_config(options)
     model_config = _model_config(model, sequence_length)
     name = model.name if isinstance(model, keras.Model) else model_config.model_name
     settings = RunSettings(_as_text(texts), name, minutes, tokens, batch_size, sequence_length, seed, train)
@@ -105,6 +112,7 @@ def train(
         raise ValueError(f"folder={os.fspath(folder)!r} is a file; expected a folder or an unused name.")
     place = timestamped_folder("logs/train", label) if folder is None else contextlib.nullcontext(pathlib.Path(folder))
     with place as path:
+        goes_on = _check_folder(path, name)
         data = split_corpus(settings.texts, path, sequence_length + 1)
 
         def build():
@@ -120,6 +128,8 @@ def train(
         kind = _kind_of_windows(model, data.train)
         windows = training_windows(kind, data.train, batch_size, sequence_length, seed)
         data.introduce(train, sequence_length + 1, f"{model.count_params():,} parameters, {steps:,} steps")
+        if goes_on is not None:
+            print(f"{path} goes on from step {goes_on:,} of {steps:,}.")
         budget = {"steps": steps, "train_flops_per_token": _flops_per_token(model, sequence_length)}
         config = run_config(
             settings, name, model_config, train, model, data.corpus, windows=kind, seed=seed, budget=budget
@@ -278,8 +288,34 @@ def _flops_per_token(model, sequence_length):
         return None
 
 
+def _train_config(options):
+    """Return the training config with these fields; name the argument that is none."""
+    names = [field.name for field in dataclasses.fields(training.TrainConfig)]
+    for name in options:
+        if name not in names:
+            known = [*names, *inspect.signature(train).parameters]
+            is_length = name in ("epochs", "steps")
+            hint = "; the length is tokens, or minutes" if is_length else checks.suggestion(name, known)
+            raise TypeError(f"keras_seq.train has no argument {name}={options[name]!r:.40}{hint}.")
+    return dataclasses.replace(DEFAULT_TRAIN, **options)
+
+
+def _check_folder(folder, name):
+    """Refuse the folder of a run of another model; return the step that the run in it goes on from, None without."""
+    if (folder / "config.json").exists():
+        saved = read_config(folder).get("model", {}).get("name")
+        if saved != name:
+            raise ValueError(f"{folder} is a run of {saved}, not of {name}; expected another folder.")
+    *_, latest = (None, *list_checkpoints(folder / "checkpoints"))
+    return latest and int(latest.stem.rpartition("-")[2])
+
+
 def _as_text(texts):
     """Return the names of texts as config.json can have them."""
+    if isinstance(texts, str) and (len(texts) > MAX_PATH or "\n" in texts):
+        raise ValueError(
+            f"texts={texts!r:.40}... is a text of {len(texts):,} characters; expected a path: write it to a file."
+        )
     if isinstance(texts, str | os.PathLike):
         return os.fspath(texts)
     return tuple(map(os.fspath, texts))

@@ -51,6 +51,10 @@ class TrainingInterrupted(KeyboardInterrupt):
         super().__init__(path, signal_number)
         self.path, self.signal_number = path, signal_number
 
+    def __str__(self) -> str:
+        """Return what happened and how to go on."""
+        return f"Stopped. A checkpoint is in {self.path}; the same call goes on from there."
+
 
 class StepSeed(keras.callbacks.Callback):
     """Make dropout a function of the step on torch too, so that a resumed run drops what it would have dropped."""

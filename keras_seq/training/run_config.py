@@ -49,6 +49,7 @@ BLOCK, MAX_BLOCKS = 1 << 20, 32  # elements that are digested at once, and block
 MAX_LIST = 64  # longer lists in the config of a layer, such as tables, are digested
 KERAS_FORM = {"module", "class_name", "config", "registered_name"}  # of an object that Keras serialized
 PASSING = {"build_config", "compile_config", "shared_object_id"}  # of a use of the object, not of the object
+MAX_DIFFERENCES = 5  # in a message
 MACHINE = {"name", "iteration_dtype"}  # arguments of an optimizer that depend on names and processors
 
 
@@ -258,8 +259,11 @@ def leaf_name(name: str) -> str:
 
 
 def format_diff(differences: dict[str, tuple]) -> str:
-    """Return the result of `diff` as text for a message."""
-    return "; ".join(f"{name} was {before!r:.80} and is {now!r:.80}" for name, (before, now) in differences.items())
+    """Return the result of `diff` as text for a message: a few, those of layers last, and how many more."""
+    differences = dict(sorted(differences.items(), key=lambda item: item[0].startswith("architecture")))
+    texts = [f"{name} was {before!r:.80} and is {now!r:.80}" for name, (before, now) in differences.items()]
+    more = len(texts) - MAX_DIFFERENCES
+    return "; ".join(texts[:MAX_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
 
 
 def read_config(folder: str | pathlib.Path) -> dict:

@@ -1,18 +1,16 @@
 """Small runs of `keras_seq.train`, each trained once."""
 
-import dataclasses
 import functools
 
 import pytest
 
 from keras_seq.models import GRUConfig, LSTMConfig
 from keras_seq.runs import train
-from keras_seq.runs.train import DEFAULT_TRAIN
 from tests.conftest import functions_run_eagerly
 
 INTERVALS = {"warmup_steps": 2, "log_every": 5, "validate_every": 10, "checkpoint_every": 10, "sample_length": 20}
 SIZES = {"tokens": 480, "batch_size": 2, "sequence_length": 12}
-OPTIONS = {**SIZES, "train": dataclasses.replace(DEFAULT_TRAIN, **INTERVALS)}
+OPTIONS = {**SIZES, **INTERVALS}
 MODELS = {"lstm": LSTMConfig(embedding_dim=4, units=6), "gru": GRUConfig(embedding_dim=4, units=6)}
 
 
