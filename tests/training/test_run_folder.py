@@ -55,14 +55,14 @@ def test_a_folder_that_is_no_run_is_refused_and_one_with_runs_names_them(run):
 
 def test_a_run_that_is_not_finished_names_how_to_finish_it(run):
     (run / "model.keras").unlink()
-    remedy = f"to go on from the latest checkpoint, --resume {run} with what started the run"
+    remedy = f"to go on from the latest checkpoint, --resume {run} with what started the run, .*"
     with pytest.raises(ValueError, match=rf"model\.keras is missing, the run is not finished; .*: {remedy}\.$"):
         load_run(run)
 
 
 def test_a_model_that_is_not_that_of_the_run_is_refused_with_the_remedy(run):
     (run / "model.keras").write_bytes((run / "model.keras").read_bytes()[:-9])
-    with pytest.raises(ValueError, match=f"--resume {run} with what started the run"):
+    with pytest.raises(ValueError, match=f"--resume {run} with what started the run, keras-seq train or an experiment"):
         load_run(run)
 
 
