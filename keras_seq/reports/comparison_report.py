@@ -153,7 +153,7 @@ def comparison_html(results: ComparisonResults) -> str:
         verdict=results.verdict,
         results=results,
         finals=_finals(results),
-        date="-".join((re.match(r"(\d{4})(\d\d)(\d\d)-", results.folder.name) or re.match("", "")).groups()),
+        date=_date(results.folder.name),
         main=results_table(results),
         differences=differences_table(results) if len(models) > 1 else None,
         baselines=baselines_table(results) if results.baselines else None,
@@ -162,6 +162,12 @@ def comparison_html(results: ComparisonResults) -> str:
         versions=read_config(results.rows[0]["run"])["versions"],
         options=json.dumps(results.options, indent=1, ensure_ascii=False),
     )
+
+
+def _date(folder):
+    """Return "2026-11-27. " for a folder that is named by its time; "" for any other."""
+    match = re.match(r"(\d{4})(\d\d)(\d\d)-", folder)
+    return "-".join(match.groups()) + ". " if match else ""
 
 
 def _data(results):
