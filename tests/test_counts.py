@@ -27,7 +27,7 @@ COUNTS = {  # what is counted: at most
     "files of keras_seq": 180,
     "lines of experiments": 9_800,
     "files of experiments": 70,
-    "lines of tests": 37_800,
+    "lines of tests": 36_600,
     "foreign private names": 4,
 }
 CALLS = {
