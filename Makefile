@@ -19,7 +19,7 @@ SEVERAL_BACKENDS := tests/data/test_pipeline.py tests/ops/test_dispatch.py tests
 	tests/evaluation/test_every_backend.py \
 	tests/training/test_backends.py tests/experiments/test_without_tensorflow.py
 SEVERAL_DEVICES := tests/training/test_distributed.py tests/docs/test_communication.py \
-	tests/experiments/test_runs.py
+	tests/experiments/test_jobs.py
 GPU := KERAS_BACKEND=$(BACKEND) $(PYTHON) -m experiments
 PEERS := tests/pretrained tests/models/test_lora.py tests/models/test_quantization.py tests/data/test_prepare.py \
 	tests/layers/test_linear_layers.py tests/evaluation/test_harness.py
