@@ -23,11 +23,11 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 110,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 33_500,
+    "lines of keras_seq": 33_600,
     "files of keras_seq": 208,
     "lines of experiments": 7_150,
     "files of experiments": 35,
-    "lines of tests": 38_400,
+    "lines of tests": 37_500,
     "foreign private names": 4,
 }
 CALLS = {
