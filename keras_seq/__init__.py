@@ -35,8 +35,9 @@ def _is_own_program():
     """Return whether this is `keras-seq` or an experiment, which read their options before Keras takes its seconds."""
     program = pathlib.PurePath(*sys.argv[:1]).stem
     experiments = getattr(sys.modules.get("experiments"), "__file__", None)
-    own = pathlib.Path(__file__).parents[1] / "experiments" / "__init__.py"
-    return program == "keras-seq" or sys.orig_argv[1:3] == ["-m", "keras_seq"] or experiments == str(own)
+    own = pathlib.Path(__file__).resolve().parents[1] / "experiments" / "__init__.py"
+    is_experiment = experiments is not None and pathlib.Path(experiments).resolve() == own
+    return program == "keras-seq" or sys.orig_argv[1:3] == ["-m", "keras_seq"] or is_experiment
 
 
 if not _is_own_program():
