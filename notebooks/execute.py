@@ -31,7 +31,7 @@ def execute(path: pathlib.Path, folder: str | os.PathLike[str], smoke: bool = Fa
     """
     variables = {name: value for name, value in os.environ.items() if name != "KERAS_SEQ_SMOKE"}
     paths = [str(NOTEBOOKS.parent.resolve()), *filter(None, [os.environ.get("PYTHONPATH")])]
-    variables |= {"PYTHONPATH": os.pathsep.join(paths), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    variables |= {"PYTHONPATH": os.pathsep.join(paths), "TF_CPP_MIN_LOG_LEVEL": "3", "TQDM_DISABLE": "1"}
     if smoke:
         variables["KERAS_SEQ_SMOKE"] = "1"
     notebook = nbformat.read(path, as_version=4)

@@ -15,6 +15,7 @@ import importlib
 import os
 import pathlib
 import re
+import sys
 import types
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -211,7 +212,13 @@ def track_progress(starts: range, total: int) -> Iterable[int]:
     name = _scored_name.get()
     if name is None or len(starts) < 2:
         return starts
-    return tqdm(starts, f"{name}, {total:,} tokens", unit="part", leave=False, dynamic_ncols=True, disable=None)
+    options = {"unit": "part", "leave": False, "dynamic_ncols": True, **_where_it_is_seen()}
+    return tqdm(starts, f"{name}, {total:,} tokens", **options)
+
+
+def _where_it_is_seen():
+    """Return the options of a bar that is shown on a terminal, and in a notebook unless TQDM_DISABLE is set there."""
+    return {} if "ipykernel" in sys.modules else {"disable": None}
 
 
 class ProgressBar(keras.callbacks.Callback):
@@ -221,7 +228,7 @@ class ProgressBar(keras.callbacks.Callback):
         super().__init__()
         self.tokens_per_step = tokens_per_step
         total, initial = (step * tokens_per_step for step in (last_step, start_step))
-        options = {"unit": "tok", "unit_scale": True, "dynamic_ncols": True, "disable": None}
+        options = {"unit": "tok", "unit_scale": True, "dynamic_ncols": True, **_where_it_is_seen()}
         self.bar = tqdm(desc=name, total=total, initial=initial, **options)
 
     def on_train_batch_end(self, batch, logs=None):

@@ -61,7 +61,7 @@ def test_a_notebook_says_what_it_shows_how_long_it_takes_and_opens_in_colab(path
     assert '%pip install "keras_seq[command,tensorflow] @ git+https://github.com/OWNER/keras_seq"' in first
 
 
-@pytest.mark.slow
+@pytest.mark.smoke
 @every_notebook
 def test_a_notebook_runs(path, tmp_path, monkeypatch):
     for package in ("nbclient", "nbformat", "ipykernel"):

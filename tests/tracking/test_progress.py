@@ -1,3 +1,4 @@
+import sys
 import types
 import typing
 
@@ -38,3 +39,14 @@ def test_a_training_is_shown_in_tokens_with_its_loss(monkeypatch):
     assert "500/1.00k" in Shown.texts[-1]
     assert "loss=1.250" in Shown.texts[-1]
     bar.on_train_end()
+
+
+def test_a_notebook_shows_bars_and_a_file_does_not(monkeypatch):
+    def is_shown():
+        bar = tracker.ProgressBar("a run", tokens_per_step=1, start_step=0, last_step=2).bar
+        bar.close()
+        return not bar.disable
+
+    assert not is_shown()  # pytest reads what is written
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    assert is_shown()
