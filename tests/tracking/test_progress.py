@@ -42,12 +42,12 @@ def test_a_training_is_shown_in_tokens_with_its_loss(monkeypatch):
 
 
 def test_a_notebook_shows_bars_and_a_file_does_not(monkeypatch):
-    def is_shown():
+    def is_visible():
         bar = tracker.ProgressBar("a run", tokens_per_step=1, start_step=0, last_step=2).bar
-        shown = not bar.disable
+        visible = not bar.disable
         bar.close()
-        return shown
+        return visible
 
-    assert not is_shown()  # pytest reads what is written
+    assert not is_visible()  # pytest reads what is written
     monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
-    assert is_shown()
+    assert is_visible()
