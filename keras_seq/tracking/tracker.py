@@ -212,11 +212,11 @@ def track_progress(starts: range, total: int) -> Iterable[int]:
     name = _scored_name.get()
     if name is None or len(starts) < 2:
         return starts
-    options = {"unit": "part", "leave": False, "dynamic_ncols": True, **_where_it_is_seen()}
+    options = {"unit": "part", "leave": False, "dynamic_ncols": True, **_bar_options()}
     return tqdm(starts, f"{name}, {total:,} tokens", **options)
 
 
-def _where_it_is_seen():
+def _bar_options():
     """Return the options of a bar that is shown on a terminal, and in a notebook unless TQDM_DISABLE is set there."""
     return {} if "ipykernel" in sys.modules else {"disable": None}
 
@@ -228,7 +228,7 @@ class ProgressBar(keras.callbacks.Callback):
         super().__init__()
         self.tokens_per_step = tokens_per_step
         total, initial = (step * tokens_per_step for step in (last_step, start_step))
-        options = {"unit": "tok", "unit_scale": True, "dynamic_ncols": True, **_where_it_is_seen()}
+        options = {"unit": "tok", "unit_scale": True, "dynamic_ncols": True, **_bar_options()}
         self.bar = tqdm(desc=name, total=total, initial=initial, **options)
 
     def on_train_batch_end(self, batch, logs=None):
