@@ -25,6 +25,7 @@ from keras_seq.evaluation.streaming import sample_windows
 from keras_seq.models import LANGUAGE_MODELS, MODELS
 from keras_seq.models.counts import flops_per_token
 from keras_seq.ops.dispatch import clear_session
+from keras_seq.reports import plots
 from keras_seq.runs.folders import corpus_label, run_config, timestamped_folder
 from keras_seq.runs.run import Run
 from keras_seq.runs.texts import TokenMixture, packed_documents, random_windows, split_corpus
@@ -151,19 +152,20 @@ def train_run(
 ) -> dict:
     """Train with all that TensorBoard shows of a run, its embeddings among it; return the result."""
     embeddings = keras_seq_callbacks.EmbeddingProjector(tokenizer, folder)
-    result = training.train_language_model(
-        folder,
-        model,
-        tokenizer,
-        windows,
-        validation,
-        steps,
-        train,
-        config,
-        diagnostics=diagnostics(tokenizer, validation, windows.sequence_length, train),
-        callbacks=[embeddings, *callbacks],
-    )
-    embeddings.write(model)  # a run stopped in its last validation has not reached the end of the epoch
+    with plots.style():
+        result = training.train_language_model(
+            folder,
+            model,
+            tokenizer,
+            windows,
+            validation,
+            steps,
+            train,
+            config,
+            diagnostics=diagnostics(tokenizer, validation, windows.sequence_length, train),
+            callbacks=[embeddings, *callbacks],
+        )
+        embeddings.write(model)  # a run stopped in its last validation has not reached the end of the epoch
     return result
 
 
