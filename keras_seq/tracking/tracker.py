@@ -218,7 +218,8 @@ def track_progress(starts: range, total: int) -> Iterable[int]:
 
 def _bar_options():
     """Return the options of a bar that is shown on a terminal, and in a notebook unless TQDM_DISABLE is set there."""
-    return {} if "ipykernel" in sys.modules else {"disable": None}
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return {} if hasattr(shell, "kernel") else {"disable": None}
 
 
 class ProgressBar(keras.callbacks.Callback):

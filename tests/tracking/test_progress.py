@@ -49,5 +49,6 @@ def test_a_notebook_shows_bars_and_a_file_does_not(monkeypatch):
         return visible
 
     assert not is_visible()  # pytest reads what is written
-    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    shell = types.SimpleNamespace(kernel=None)
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
     assert is_visible()
