@@ -138,7 +138,7 @@ def test_without_tf2onnx_no_package_is_named_that_others_may_own(tmp_path, monke
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ValueError, match="tf2onnx") as error:
         onnx_step.export_onnx(LSTMConfig(3, 4).build_model(5), tmp_path / "step.onnx")
-    assert 'pip install -e ".[onnx]"' in str(error.value)
+    assert "pip install tf2onnx onnxruntime" in str(error.value)
     assert "keras_seq[" not in str(error.value)
 
 
