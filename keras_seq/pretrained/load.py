@@ -111,7 +111,8 @@ def load(
 
 
 def how_to_download(name: str | pathlib.Path) -> str:
-    """Say, as a part of an error, which call gets the folder of a name on the hub."""
+    """Say, as a part of an error, which call gets the folder of a name on the hub; a longer path is none."""
+    name = name if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(name)) else "OWNER/NAME"
     return (
         f'keras_seq.pretrained.download("{name}", revision=COMMIT, online=True) returns that of a model on the Hugging '
         f"Face hub, and `git ls-remote https://huggingface.co/{name} HEAD` prints its latest commit"

@@ -37,7 +37,7 @@ def export_onnx(model, path: str | os.PathLike) -> None:
         import tf2onnx
     except ImportError as error:
         raise ValueError(
-            f'ONNX files need tf2onnx, which cannot be imported ({error}): pip install tf2onnx onnxruntime.'
+            f"ONNX files need tf2onnx, which cannot be imported ({error}): pip install tf2onnx onnxruntime."
         ) from None
     initial_state = model.get_initial_state(1)
     parts = [(f"state_{n}", part) for n, part in enumerate(tf.nest.flatten(initial_state))]

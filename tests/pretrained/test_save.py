@@ -115,7 +115,7 @@ def quantized():
     [
         (with_documents, "model.document_token = None"),
         (quantized, "quantized in int8"),
-        (lambda: models.LSTMConfig(8, units=8).build_model(V), "nearest is keras_seq's MambaConfig: .*--models llama"),
+        (lambda: models.LSTMConfig(8, units=8).build_model(V), "nearest is keras_seq's MambaConfig: .*--model llama"),
         (lambda: models.HawkConfig(8, num_layers=1).build_model(V), r"nearest is keras_seq's RecurrentGemmaConfig"),
         (lambda: models.Mamba2Config(8, num_layers=1, num_heads=3).build_model(V), "expected a product of expand"),
         (lambda: dataclasses.replace(BUILT["gpt2"], use_bias=False).build_model(V), "use_bias=True"),
