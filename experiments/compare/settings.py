@@ -18,17 +18,11 @@ from keras_seq.commands.options import (
     check_options,
     check_unique,
     num_steps,
+    with_models,
 )
 from keras_seq.models import LANGUAGE_MODELS, MODELS
 from keras_seq.runs.texts import smoke_corpus
-
-
-def with_models(config_class: type) -> type:
-    """Add a field for each language model: the options of its config, such as --lstm.units."""
-    for name in LANGUAGE_MODELS:
-        config_class.__annotations__[name] = MODELS[name]
-        setattr(config_class, name, dataclasses.field(default_factory=MODELS[name]))
-    return config_class
+from keras_seq.runs.train import DEFAULT_TRAIN, TOKENS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +35,7 @@ class CompareConfig:
     """Models to train, in this order."""
     num_seeds: int = 1
     """Number of runs of each model, with the random seeds 0, 1, ..."""
-    tokens: int = 1_536_000
+    tokens: int = TOKENS
     """Training tokens (characters) of each model, over one or more epochs."""
     batch_size: BatchSize = 12
     sequence_length: int = 64
@@ -78,13 +72,7 @@ class CompareConfig:
     log_dir: LogDir = "logs"
     resume: Resume = None
     smoke: Smoke = False
-    train: training.TrainConfig = dataclasses.field(
-        default_factory=lambda: training.TrainConfig(
-            optimizer="normuon",
-            use_ema=True,
-            validation_characters=32_768,  # scores use all
-        )
-    )
+    train: training.TrainConfig = dataclasses.field(default_factory=lambda: DEFAULT_TRAIN)
 
     def __post_init__(self):
         check_options(self, num_seeds=1, tokens=1, batch_size=1, sequence_length=1, sweep_tokens=1)

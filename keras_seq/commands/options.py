@@ -18,6 +18,8 @@ from typing import Annotated, Any
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec
 
+from keras_seq.models import LANGUAGE_MODELS, MODELS
+
 RULES = ConstructorRegistry()
 UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9}
 INTEGER = re.compile(r"([-+]?\d[\d_]{0,60}(?:\.\d{1,60})?(?:[eE]\+?\d{1,2})?)([kKMB]?)", re.ASCII)
@@ -77,6 +79,14 @@ def _integer(info):
         return to_integer(words[0])
 
     return PrimitiveConstructorSpec(1, "INT", from_words, is_integer, lambda n: [str(n)]) if info.type is int else None
+
+
+def with_models(config_class: type) -> type:
+    """Add a field for each language model: the options of its config, such as --lstm.units."""
+    for name in LANGUAGE_MODELS:
+        config_class.__annotations__[name] = MODELS[name]
+        setattr(config_class, name, dataclasses.field(default_factory=MODELS[name]))
+    return config_class
 
 
 def command_line(

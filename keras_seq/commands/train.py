@@ -22,21 +22,13 @@ import tyro
 
 from keras_seq import training
 from keras_seq.commands.exit_status import exit_with_message
-from keras_seq.commands.options import BatchSize, Seed, check_effects, check_options, command_line
+from keras_seq.commands.options import BatchSize, Seed, check_effects, check_options, command_line, with_models
 from keras_seq.models import LANGUAGE_MODELS, MODELS
 from keras_seq.reports.tables import command, indented, next_commands, tensorboard_command
 from keras_seq.runs import folders, train
 from keras_seq.runs.train import DEFAULT_TRAIN, TOKENS
 from keras_seq.training.checkpoints import has_checkpoints
 from keras_seq.training.run_config import read_config
-
-
-def with_models(config_class: type) -> type:
-    """Add a field for each language model: the options of its config, such as --lstm.units."""
-    for name in LANGUAGE_MODELS:
-        config_class.__annotations__[name] = MODELS[name]
-        setattr(config_class, name, dataclasses.field(default_factory=MODELS[name]))
-    return config_class
 
 
 @dataclasses.dataclass(frozen=True)

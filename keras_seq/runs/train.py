@@ -38,12 +38,12 @@ TIMED_STEPS, TIMED_EXECUTIONS = 32, 7  # at least, after the execution that comp
 SECONDS_PER_VALIDATION = 15  # of training, in a run of minutes
 TOKENS = 1_536_000
 MAX_PATH = 1000  # characters
-DEFAULT_TRAIN = training.TrainConfig(optimizer="normuon", use_ema=True, validation_characters=32_768)
+DEFAULT_TRAIN = training.TrainConfig(optimizer="normuon", use_ema=True, validation_characters=32_768)  # scores use all
 
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings:
-    """What `train` was asked for, as config.json has it."""
+    """Hold what `train` was asked for, as config.json has it."""
 
     texts: Any
     model: str
