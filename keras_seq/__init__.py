@@ -9,10 +9,10 @@ import pathlib
 import sys
 
 __version__ = "0.2.0"
-__all__ = ["generate", "layers", "load_run", "models", "report", "score", "stream", "train"]
+__all__ = ["export", "generate", "layers", "load_run", "models", "report", "score", "stream", "train"]
 
 _HOMES = {
-    **{"generate": "generation", "stream": "generation"},
+    **{"generate": "generation", "stream": "generation", "export": "saving"},
     **{"train": "runs", "load_run": "runs", "report": "runs"},
 }
 

@@ -1,13 +1,17 @@
 """Export a trained model to a format that does not need keras_seq.
 
-    keras-seq export RUN --to saved_model    # text in, text out, on plain TensorFlow without keras_seq
-    keras-seq export RUN --to keras          # one .keras file from texts to logits, including the tokenizer
-    keras-seq export RUN --to onnx           # one step of an rnn, gru or lstm; pip install "keras_seq[onnx]"
-    keras-seq export RUN --to hugging_face   # a gpt2, llama, mamba or mamba2 for transformers and others
+    keras-seq export RUN --to onnx          # with the state as inputs and outputs: onnxruntime, in the browser too
+    keras-seq export RUN --to litert        # the same for LiteRT (TensorFlow Lite): phones, small computers
+    keras-seq export RUN --to onnx --quantization int8    # weights in 8 bits
+    keras-seq export RUN --to torch         # a program of torch.export
+    keras-seq export RUN --to saved_model   # text in, text out, on plain TensorFlow without keras_seq
+    keras-seq export RUN --to keras         # one .keras file from texts to logits, including the tokenizer
+    keras-seq export RUN --to hugging_face  # a gpt2, llama, mamba or mamba2 for transformers and others
 
 Time: seconds.
 
-RUN is the folder of a finished run. A SavedModel is used by
+RUN is the folder of a finished run, of any backend. `keras-seq generate` and `score` read an ONNX or LiteRT file as
+they read a run. A SavedModel is used by
 
     import tensorflow as tf
     model = tf.saved_model.load("RUN/saved_model")
@@ -23,22 +27,23 @@ from keras_seq import pretrained
 from keras_seq.commands.exit_status import exit_with_message
 from keras_seq.commands.options import RunFolder, check_options, command_line
 from keras_seq.files import atomic_write
-from keras_seq.saving.onnx_step import export_onnx
-from keras_seq.saving.saved_model import export_saved_model
+from keras_seq.saving.export import export
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.characters import with_text_input
 from keras_seq.training import load_run
 
 FILE_NAMES = {
-    **{"saved_model": "saved_model", "keras": "text_to_logits.keras"},
-    **{"onnx": "step.onnx", "hugging_face": "hugging_face"},
+    **{"onnx": "model.onnx", "litert": "model.tflite", "torch": "step.pt2", "saved_model": "saved_model"},
+    **{"keras": "text_to_logits.keras", "hugging_face": "hugging_face"},
 }
-USES = {  # how to use what was written, in Python
+USES = {  # how to use what was written
+    "onnx": "keras-seq generate {path}    # docs/exports.md: without keras_seq, and in JavaScript",
+    "litert": "keras-seq generate {path}    # docs/exports.md: without keras_seq",
+    "torch": "step = torch.export.load({path!r}).module()    # step(ids, state) -> logits, state",
     "saved_model": "model = tf.saved_model.load({path!r}); "
     "text = model.generate('The ', tf.constant(200, tf.int64), 0.8, tf.constant(1, tf.int64))    "
     "# 200 characters, temperature 0.8, seed 1",
     "keras": "import keras_seq; keras.models.load_model({path!r})(tf.constant(['The end']))    # logits [1, T, V]",
-    "onnx": "onnxruntime.InferenceSession({path!r})    # ids [B, 1] and states, at first zeros, to logits and states",
     "hugging_face": "transformers.AutoModelForCausalLM.from_pretrained({path!r})",
 }
 
@@ -52,9 +57,17 @@ class ExportConfig:
     """Format to export to."""
     out: pathlib.Path | None = None
     """Path to write to; beside model.keras by default."""
+    quantization: Literal["int8"] | None = None
+    """int8: weights in 8 bits, in ONNX and LiteRT."""
+    batch_size: int = 1
+    """Texts that a LiteRT file reads at a time."""
+    lengths: tuple[int, ...] = (64,)
+    """Numbers of tokens of the passes in a LiteRT file, beside its step of one token."""
 
     def __post_init__(self):
-        check_options(self)
+        check_options(self, batch_size=1)
+        if self.quantization is not None and self.to not in ("onnx", "litert"):
+            raise ValueError(f"--quantization {self.quantization}: expected --to onnx or litert.")
 
 
 @exit_with_message("keras-seq export")
@@ -67,15 +80,14 @@ def main(arguments: Sequence[str] | None = None):
         raise ValueError(f"--out {out}: the folder {out.parent} does not exist.")
     if config.to in ("saved_model", "keras") and not isinstance(tokenizer, CharacterTokenizer):
         raise ValueError(f"{config.run} has a {type(tokenizer).__name__}; expected a CharacterTokenizer.")
-    if config.to == "saved_model":
-        export_saved_model(model, tokenizer, out)
-    elif config.to == "onnx":
-        export_onnx(model, out)
-    elif config.to == "hugging_face":
+    if config.to == "hugging_face":
         pretrained.save(model, out, tokenizer)
-    else:
+    elif config.to == "keras":
         if out.suffix != ".keras" or out.exists():
             raise ValueError(f"--out {out}: expected the name of a new .keras file.")
         with atomic_write(out) as temporary:
             with_text_input(model, tokenizer).save(temporary)
+    else:
+        options = {"quantization": config.quantization, "batch_size": config.batch_size, "lengths": config.lengths}
+        export(model, out, config.to, tokenizer=tokenizer, **options)
     print(f"Written: {out}\nTo use it: {USES[config.to].format(path=str(out))}")

@@ -19,7 +19,7 @@ from keras_seq.generation.constraints import ENDED, Constraint
 from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.generation.sampling_loop import SamplingLoop, check_fits
 from keras_seq.generation.search import beam_search, contrastive_search
-from keras_seq.generation.uncached_model import UncachedModel, UncachedSamplingLoop
+from keras_seq.generation.uncached_model import ExportedReader, HostSamplingLoop, UncachedModel
 from keras_seq.layers.introspection import check_tokenizer
 from keras_seq.ops.compiled import compiled
 
@@ -46,14 +46,18 @@ class TextGenerator:
         if not (hasattr(tokenizer, "encode") and hasattr(tokenizer, "decode")):
             raise ValueError(f"tokenizer={tokenizer!r}; expected a CharacterTokenizer or another tokenizer.")
         self.model, self.tokenizer, self._last_automaton = model, tokenizer, ()
-        if all(hasattr(model, name) for name in ("step", "get_initial_state", "context_length")):
+        if getattr(model, "is_exported", False):
+            check_tokenizer(tokenizer, model)
+            self.sampling_loop = HostSamplingLoop(ExportedReader(model))
+            self._step = model.step
+        elif all(hasattr(model, name) for name in ("step", "get_initial_state", "context_length")):
             check_tokenizer(tokenizer, model)
             self.sampling_loop = SamplingLoop(model)
             self._step = compiled(model.step, model, reduce_retracing=True)
         else:
             uncached = UncachedModel(model)
             check_tokenizer(tokenizer, model, uncached.vocabulary_size)
-            self.sampling_loop = UncachedSamplingLoop(uncached)
+            self.sampling_loop = HostSamplingLoop(uncached)
             self._step = uncached.step
 
     def __call__(
@@ -173,7 +177,7 @@ class TextGenerator:
         return prompt + self._continuation(ids, contrastive_search(self.model, ids, max_new_tokens, top_k, alpha))
 
     def _state_after(self, ids):
-        if isinstance(self.sampling_loop, UncachedSamplingLoop):
+        if not hasattr(self.model, "get_initial_state"):
             return np.array([ids], "int32")
         state = self.model.get_initial_state(1)
         if ids:

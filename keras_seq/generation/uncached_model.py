@@ -78,18 +78,40 @@ class UncachedModel:
         return self.logits(state)[:, -1], state
 
 
-class UncachedSamplingLoop:
-    """Sample ids as `SamplingLoop` does, without a cache. Warns that a faster way exists."""
+class ExportedReader:
+    """Compute the logits of a text that grows, by an `ExportedModel`, whose state stays after what it has read."""
 
-    def __init__(self, uncached_model):
-        self.uncached_model = uncached_model
-        self.context_length = uncached_model.context_length or np.inf
-        self._sample_fn = compiled(sample_row, uncached_model.model)
-        warnings.warn(
-            f"{uncached_model.model.name} reads the whole text again for every token, the slow way. A "
-            "keras_seq.models.LanguageModel keeps a state and reads each token once.",
-            stacklevel=2,
-        )
+    def __init__(self, model):
+        self.model, self.vocabulary_size, self.context_length = model, model.vocabulary_size, model.context_length
+        self._read, self._state = np.zeros((0, 0), "int32"), None
+
+    def logits(self, ids) -> np.ndarray:
+        """Compute logits `[B, n, V]` of the last n positions of ids `[B, T]`, those not read before."""
+        length = self._read.shape[1]
+        if self._state is None or length >= ids.shape[1] or not np.array_equal(self._read, ids[:, :length]):
+            self._state, length = self.model.get_initial_state(len(ids)), 0
+        logits, self._state = self.model(ids[:, length:], self._state, return_state=True)
+        self._read = ids.copy()
+        return logits
+
+
+class HostSamplingLoop:
+    """Sample ids as `SamplingLoop` does, one call of the model after the other.
+
+    Args:
+        reader: An `UncachedModel`, with a warning that a faster way exists, or an `ExportedReader`.
+    """
+
+    def __init__(self, reader):
+        self.reader = reader
+        self.context_length = reader.context_length or np.inf
+        self._sample_fn = compiled(sample_row, None)
+        if isinstance(reader, UncachedModel):
+            warnings.warn(
+                f"{reader.model.name} reads the whole text again for every token, the slow way. A "
+                "keras_seq.models.LanguageModel keeps a state and reads each token once.",
+                stacklevel=2,
+            )
 
     def __call__(
         self,
@@ -103,12 +125,12 @@ class UncachedSamplingLoop:
         """Yield the ids after the prompts, one column at a time; arguments and errors as for `SamplingLoop`."""
         sampling = sampling or SamplingConfig()
         texts = Texts(prompts, max_new_tokens, seed, first_row)
-        in_text = texts.which_ids(self.uncached_model.vocabulary_size)
+        in_text = texts.which_ids(self.reader.vocabulary_size)
         rows, tables = constraint_rows(automaton, len(prompts), max_new_tokens)
         while not texts.are_complete:
             t = texts.num_done
             past = np.maximum(texts.ids[:, cache_start(t, self.context_length) : t], 0)  # not ENDED
-            logits, uniform = self.uncached_model.logits(past)[:, -1], texts.draws(t, 1)[:, 0]
+            logits, uniform = self.reader.logits(past)[:, -1], texts.draws(t, 1)[:, 0]
             sampled, next_rows = self._sample_fn(logits, uniform, sampling.options, (in_text,), rows, tables)
             known = texts.known(t, 1)[:, 0]
             is_new = known < 0

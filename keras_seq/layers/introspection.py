@@ -94,6 +94,8 @@ def vocabulary_size(model) -> int | None:
     members = getattr(model, "members", None)
     if members:
         return vocabulary_size(members[0])
+    if getattr(model, "is_exported", False):
+        return model.vocabulary_size
     return getattr(getattr(model, "embedding", None), "input_dim", None)
 
 

@@ -182,4 +182,5 @@ def _mean(x):
 
 def normalize_length(x, epsilon: float = 1e-6):
     """Return vectors `[..., K]` of length 1: x / sqrt(sum x^2 + epsilon)."""
-    return x * ops.rsqrt(ops.sum(ops.square(x), axis=-1, keepdims=True) + epsilon)
+    # not `ops.square`: LiteRT takes that for its own normalization, without epsilon
+    return x * ops.rsqrt(ops.sum(x * x, axis=-1, keepdims=True) + epsilon)

@@ -7,6 +7,7 @@ sequence, `seq2seq` maps it to another one. `Ensemble` averages the probabilitie
 
 from keras_seq.models.config import MODELS, LanguageModelConfig
 from keras_seq.models.ensemble import Ensemble
+from keras_seq.models.exported_model import LiteRTModel, OnnxModel
 from keras_seq.models.families import PUBLISHED_CONFIGS
 from keras_seq.models.families.encoders import BertConfig, BiLSTMConfig, masked_lm, text_classifier, token_classifier
 from keras_seq.models.families.hybrid import HybridConfig, RecurrentGemmaConfig
@@ -52,11 +53,13 @@ __all__ = [
     "LSTMConfig",
     "LanguageModel",
     "LanguageModelConfig",
+    "LiteRTModel",
     "LlamaConfig",
     "Mamba2Config",
     "MambaConfig",
     "MinGRUConfig",
     "MinLSTMConfig",
+    "OnnxModel",
     "RNNConfig",
     "RWKV7Config",
     "RecurrentGemmaConfig",

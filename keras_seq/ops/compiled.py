@@ -28,8 +28,10 @@ def compiled(function: Callable, model, jit_compile: bool = False, reduce_retrac
 
     Its arguments are positional, with NumPy arrays in place of tensors if need be. None of the model's variables is
     changed. TensorFlow compiles it by XLA if `jit_compile`, JAX always; with `reduce_retracing` TensorFlow traces it
-    for any size of an axis once it has seen two.
+    for any size of an axis once it has seen two. A function of an `ExportedModel` stays as it is.
     """
+    if getattr(model, "is_exported", False):  # a runtime of its own computes it, from arrays
+        return function
     backend = keras.backend.backend()
     if backend == "tensorflow":
         return _TensorFlow(function, model, jit_compile=jit_compile or None, reduce_retracing=reduce_retracing)

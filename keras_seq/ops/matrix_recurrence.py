@@ -33,8 +33,27 @@ def matrix_recurrence(
 ):
     """Compute y at every position and the last state."""
     args = q, k, v, log_decay, channel_log_decay, a, b, reset_mask
+    if v.shape[1] == 1:
+        return _one_position(*args, state)
     compute = _chunked if isinstance(v.shape[1], int) and v.shape[1] <= GROUP_SIZE else _grouped
     return compute(*args, state, chunk_size)
+
+
+def _one_position(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state):
+    """Compute the formula itself, for T = 1: a chunk of one position would solve a system of one equation."""
+    if reset_mask is not None:
+        log_decay = ops.where(ops.expand_dims(reset_mask, -1), LOG_ZERO, log_decay)
+    decay = ops.exp(log_decay[:, 0, :, None, None])  # [B, H, 1, 1]
+    if channel_log_decay is not None:
+        decay = decay * ops.exp(channel_log_decay[:, 0, :, :, None])  # [B, H, K, 1]
+    state = decay * state
+    written = k[:, 0, :, :, None] * v[:, 0, :, None]  # [B, H, K, V]
+    if a is not None:
+        u = ops.matmul(a[:, 0, :, None], state)  # [B, H, 1, V]
+        written = written + (k if b is None else b)[:, 0, :, :, None] * u
+    state = state + written
+    y = ops.matmul(q[:, 0, :, None], state)  # [B, H, 1, V]
+    return ops.swapaxes(y, 1, 2), state
 
 
 def _grouped(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state, chunk_size):

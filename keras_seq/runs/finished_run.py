@@ -10,12 +10,14 @@ from typing import Literal
 
 from keras_seq import pretrained
 from keras_seq.data import CorpusError, load_corpus
+from keras_seq.models import LiteRTModel, OnnxModel
 from keras_seq.pretrained.load import how_to_download
 from keras_seq.reports.pages import name_in_config
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.base import Tokenizer
 from keras_seq.training import load_run
 
+RUNTIMES = {".onnx": OnnxModel, ".tflite": LiteRTModel}
 Unknown = Literal["error", "drop"]  # --unknown: name the characters that a model does not know, or leave them out
 MAX_CHARACTERS_TO_NAME = 5
 BUILT_IN_CORPORA = ("docstrings", "pydoc", "shakespeare")
@@ -24,11 +26,16 @@ NEUTRAL_TEXT = "The first line is not the last one, and this is the third."
 
 
 def load_run_or_folder(path: pathlib.Path) -> pretrained.Pretrained:
-    """Load the model and the tokenizer of a finished run, or of a Hugging Face folder.
+    """Load the model and the tokenizer of a finished run, of a Hugging Face folder, or of an ONNX or LiteRT file.
 
     Raises:
-        ValueError: It is neither, or a folder without a tokenizer.
+        ValueError: It is none of them, or has no tokenizer.
     """
+    if path.suffix in RUNTIMES and path.is_file():
+        model = RUNTIMES[path.suffix](path)
+        if model.tokenizer is None:
+            raise ValueError(f"{path} has no tokenizer; expected a file that was exported with one.")
+        return pretrained.Pretrained(model, model.tokenizer, None, model.vocabulary_size)
     if not path.is_dir() and not path.name.endswith((".keras", ".json")):
         problem = "is not a folder" if path.exists() else "does not exist"
         raise ValueError(

@@ -6,8 +6,6 @@
 Positions are sampled one at a time. A model with a context length starts new caches where `sampling_loop.py` does.
 """
 
-import errno
-
 import tensorflow as tf
 
 from keras_seq.generation.samplers import sample_token
@@ -33,13 +31,6 @@ class ExportedTextGenerator(tf.Module):
         integer = tf.TensorSpec((), tf.int64)
         self.generate = tf.function(self._generate, input_signature=[text, integer, real, integer], autograph=False)
         self.logits = tf.function(self._logits, input_signature=[text], autograph=False)
-
-    def save(self, folder) -> None:
-        """Write both functions into a folder."""
-        try:
-            tf.saved_model.save(self, str(folder), signatures={"generate": self.generate, "logits": self.logits})
-        except tf.errors.OpError as error:  # raised by TensorFlow for a full disk, for example
-            raise OSError(errno.EIO, error.message.splitlines()[0], str(folder)) from error
 
     def _logits(self, text):
         ids = self._encode(text)

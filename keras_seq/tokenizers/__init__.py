@@ -3,7 +3,7 @@
 from keras_seq.tokenizers.base import Tokenizer, TokenizerError, UnknownCharacterError
 from keras_seq.tokenizers.characters import CharacterTokenizer
 from keras_seq.tokenizers.pretrained import PretrainedTokenizer
-from keras_seq.tokenizers.registry import TOKENIZERS, document_token, load_tokenizer
+from keras_seq.tokenizers.registry import TOKENIZERS, document_token, load_tokenizer, tokenizer_from_config
 from keras_seq.tokenizers.subwords import SPECIAL_TOKENS, BytePairTokenizer, WordPieceTokenizer
 from keras_seq.tokenizers.words import WordTokenizer, split_words
 
@@ -21,4 +21,5 @@ __all__ = [
     "document_token",
     "load_tokenizer",
     "split_words",
+    "tokenizer_from_config",
 ]

@@ -38,10 +38,11 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     >>> load_tokenizer("tokenizer.json")
     <WordTokenizer of 4 tokens>
     """
-    return read_tokenizer(path, _from_config)
+    return read_tokenizer(path, tokenizer_from_config)
 
 
-def _from_config(config: dict) -> Tokenizer:
+def tokenizer_from_config(config: dict) -> Tokenizer:
+    """Return the tokenizer of any class whose `get_config` this is; what `load_tokenizer` raises says what is wrong."""
     name = config.get("registry_name")
     if not isinstance(name, str) or name not in _IN_FILES:
         raise TokenizerError(f"registry_name={short_repr(name)}; expected one of {', '.join(_IN_FILES)}.")

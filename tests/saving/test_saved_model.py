@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from keras_seq.generation import generate
-from keras_seq.models import BiLSTMConfig, GRUConfig, LSTMConfig, TransformerConfig, XLSTMConfig
-from keras_seq.saving.saved_model import export_saved_model
+from keras_seq.models import LSTMConfig, TransformerConfig
+from keras_seq.saving import export
 from keras_seq.saving.text_graph import ExportedTextGenerator
 from keras_seq.tokenizers import CharacterTokenizer, WordTokenizer
 from keras_seq.tokenizers.characters import TextToIds, with_text_input
@@ -60,7 +60,7 @@ def model(request, models):
 @pytest.mark.parametrize("name", ["lstm", "transformer"])
 def test_it_writes_the_same_text_where_there_is_no_keras(models, name, tmp_path):
     model = models[name]
-    export_saved_model(model, VOCABULARY, tmp_path / name)
+    export(model, tmp_path / name, "saved_model", tokenizer=VOCABULARY)
     command = [sys.executable, "-c", ELSEWHERE, json.dumps(CALLS), tmp_path / name]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     said = json.loads(done.stdout)
@@ -76,9 +76,9 @@ def test_what_is_there_is_not_written_over(model, tmp_path):
     (tmp_path / "exported").mkdir()
     (tmp_path / "exported" / "notes.txt").touch()
     with pytest.raises(ValueError, match="exists already"):
-        export_saved_model(model, VOCABULARY, tmp_path / "exported")
+        export(model, tmp_path / "exported", "saved_model", tokenizer=VOCABULARY)
     with pytest.raises(ValueError, match="TensorFlow could not load it"):
-        export_saved_model(model, VOCABULARY, tmp_path / "run[1]" / "exported")
+        export(model, tmp_path / "run[1]" / "exported", "saved_model", tokenizer=VOCABULARY)
 
 
 def test_bad_input_is_an_error_in_the_graph_too(model):
@@ -113,54 +113,3 @@ def test_one_keras_file_holds_model_and_vocabulary(model, tmp_path):
 def test_a_layer_without_a_tokenizer_says_so():
     with pytest.raises(ValueError, match="no tokenizer"):
         TextToIds()(tf.constant(["a"]))
-
-
-def test_one_step_as_onnx_equals_the_step(tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    pytest.importorskip("tf2onnx", reason="tf2onnx is not installed")
-    from keras_seq.saving.onnx_step import export_onnx
-
-    model = GRUConfig(embedding_dim=3, units=5).build_model(VOCABULARY.vocabulary_size)
-    export_onnx(model, tmp_path / "step.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "step.onnx")
-    names = [output.name for output in session.get_outputs()]
-    state, fed = model.get_initial_state(2), {"state_0": np.zeros((2, 5), "float32")}
-    for ids in ([[3], [4]], [[1], [0]]):
-        logits, state = model.step(np.array(ids, "int32"), state)
-        found = dict(zip(names, session.run(None, {"ids": np.array(ids, "int32"), **fed}), strict=True))
-        np.testing.assert_allclose(found["logits"], logits, rtol=1e-5, atol=1e-6)
-        fed = {"state_0": found["new_state_0"]}
-
-
-def test_without_tf2onnx_no_package_is_named_that_others_may_own(tmp_path, monkeypatch):
-    from keras_seq.saving import onnx_step
-
-    monkeypatch.setitem(sys.modules, "tf2onnx", None)
-    with pytest.raises(ValueError, match="tf2onnx") as error:
-        onnx_step.export_onnx(LSTMConfig(3, 4).build_model(5), tmp_path / "step.onnx")
-    assert "pip install tf2onnx onnxruntime" in str(error.value)
-    assert "keras_seq[" not in str(error.value)
-
-
-def test_what_onnx_cannot_hold_is_refused(tmp_path):
-    from keras_seq.saving.onnx_step import export_onnx
-
-    def refused(model, match):
-        with pytest.raises(ValueError, match=match):
-            export_onnx(model, tmp_path / "step.onnx")
-        assert not [*tmp_path.iterdir()]
-
-    refused(MODELS["transformer"].build_model(5), "transformer cannot be exported to ONNX")
-    refused(BiLSTMConfig(3, 4).build_model(5), "bilstm cannot be exported to ONNX")
-    for precision in ("float16", "bfloat16"):  # tf2onnx would write NaN, or a file that cannot be loaded
-        refused(LSTMConfig(3, 4).build_model(5, dtype=f"mixed_{precision}"), f"lstm computes in {precision}")
-
-
-def test_a_model_with_operations_that_onnx_lacks_is_refused(tmp_path):
-    pytest.importorskip("tf2onnx", reason="tf2onnx is not installed")
-    from keras_seq.saving.onnx_step import export_onnx
-
-    model = XLSTMConfig(embedding_dim=4, num_layers=1, num_heads=1, pattern="s", feed_forward_dim=4).build_model(5)
-    with pytest.raises(ValueError, match=r"xlstm cannot be exported to ONNX \(.+\); expected a model of"):
-        export_onnx(model, tmp_path / "step.onnx")
-    assert not [*tmp_path.iterdir()]

@@ -210,8 +210,9 @@ class LearnedPositions(AdditivePositions):
                     f"inputs has positions up to start + T = {end}; expected at most length={self.length}."
                 )
             return self.embeddings[start:end]
-        rows = ops.take(self.embeddings, ops.clip(positions, 0, self.length - 1), axis=0)
-        return ops.where(ops.expand_dims(positions < self.length, -1), rows, float("nan"))
+        is_inside = positions < self.length
+        rows = ops.take(self.embeddings, ops.where(is_inside, ops.maximum(positions, 0), 0), axis=0)
+        return ops.where(ops.expand_dims(is_inside, -1), rows, float("nan"))
 
 
 # Embedding of the text segment that a position belongs to (Devlin et al., 2019):  y = x + e[segment].
@@ -265,8 +266,8 @@ class SegmentEmbedding(Layer):
         x, segment_ids = where_valid(mask, x), where_valid(mask, segment_ids, 0)
         tensor_checks.ids_below("segment_ids", segment_ids, self.num_segments)
         x = tensor_checks.with_axes_of(x, segment_ids, rank=2)
-        rows = ops.take(self.embeddings, ops.clip(segment_ids, 0, self.num_segments - 1), axis=0)
         is_valid = ops.logical_and(segment_ids >= 0, segment_ids < self.num_segments)
+        rows = ops.take(self.embeddings, ops.where(is_valid, segment_ids, 0), axis=0)
         return x + ops.cast(ops.where(ops.expand_dims(is_valid, -1), rows, float("nan")), x.dtype)
 
     def compute_output_shape(self, inputs_shape, segment_ids_shape=None) -> tuple:

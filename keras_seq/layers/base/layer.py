@@ -183,8 +183,7 @@ def message(name: str) -> str:
     """Return the error message for a layer or model of this name."""
     return (
         f'{name} cannot be exported by Model.export(format="onnx"), which would write an invalid file or wrong '
-        "numbers: use keras_seq.saving.onnx_step.export_onnx for a step of a language model of SimpleRNN, GRU or LSTM "
-        'layers, or format="tf_saved_model".'
+        'numbers: use keras_seq.export for a language model with its state, or format="tf_saved_model".'
     )
 
 

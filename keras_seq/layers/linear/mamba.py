@@ -226,9 +226,9 @@ class Mamba2(TokenMixer):
         gate, u = ops.split(self.input_dense(x), 2, axis=-1)
         u = ops.concatenate([u, self.bc_dense(x)], axis=-1)
         u, last_inputs = self.convolution(u, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
-        u, bc = ops.split(self._to_state_dtype(ops.silu(u)), [gate.shape[-1]], axis=-1)
-        u = self._heads(u)
-        b, c = (self._of_heads(v) for v in ops.split(bc, 2, axis=-1))
+        u, inner = self._to_state_dtype(ops.silu(u)), gate.shape[-1]
+        b, c = (self._of_heads(v) for v in ops.split(u[..., inner:], 2, axis=-1))
+        u = self._heads(u[..., :inner])
         delta = ops.softplus(self._to_state_dtype(self.dt_dense(x)) + self._to_state_dtype(self.dt_bias))
         delta = where_valid(mask, delta)  # a step of zero copies the state
         log_decay = -delta * ops.exp(self._to_state_dtype(self.log_a))

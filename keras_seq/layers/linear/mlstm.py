@@ -39,7 +39,7 @@ def mlstm(q, k, v, log_i, log_f, state, reset_mask=None):
         a, b = ops.where(is_first, LOG_ZERO, log_f), ops.where(is_first, ops.maximum(log_f, log_i), log_i)
     m = ops.stop_gradient(max_plus_recurrence(a, b, first_m))
     first_m = ops.stop_gradient(first_m)
-    previous_m = ops.concatenate([ops.expand_dims(first_m, 1), m[:, :-1]], axis=1)
+    previous_m = ops.concatenate([ops.expand_dims(first_m, 1), m], axis=1)[:, :-1]
     i = ops.exp(log_i - m)
     # n is one more column of C: it sums keys with values of 1
     ones = ops.ones_like(v[..., :1])

@@ -27,7 +27,7 @@ def previous_positions(x, last, mask=None, reset_mask=None):
     """
     length, valid = ops.shape(x)[1], 1
     if mask is None:
-        previous, last = ops.concatenate([ops.expand_dims(last, 1), x[:, :-1]], axis=1), x[:, -1]
+        previous, last = ops.concatenate([ops.expand_dims(last, 1), x], axis=1)[:, :-1], x[:, -1]
     else:
         position = ops.arange(length, dtype="int32")
         order = ops.argsort(ops.where(mask, position, position + length), axis=1)  # valid positions first

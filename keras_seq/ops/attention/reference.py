@@ -24,7 +24,7 @@ import keras
 from keras import ops
 
 from keras_seq.ops import tensor_checks
-from keras_seq.ops.dispatch import optimized
+from keras_seq.ops.dispatch import optimized, twins_enabled
 from keras_seq.ops.tensor_checks import at_least_float32, where_valid
 
 
@@ -119,7 +119,8 @@ def softmax_attention(q, k, v, mask, bias=None, scale=None, dropout=None):
 
 def _sizes_differ(*sizes):
     """Return whether the known sizes are not all equal."""
-    return len({size for size in sizes if size is not None}) > 1
+    known = [size for size in sizes if size is not None]
+    return any(size != known[0] for size in known[1:])
 
 
 def batch_and_length(x):
@@ -171,7 +172,14 @@ def causal_attention(q, k, v, dropout=None, segments=None):
 
 @optimized
 def write_slots(slots, start, new):
-    """Return `slots [B, S, ...]` of a cache with T of them replaced by `new [B, T, ...]`, from an int32 scalar on."""
+    """Return `slots [B, S, ...]` of a cache with T of them replaced by `new [B, T, ...]`, from an int32 scalar on.
+
+    If they do not fit, the last T are.
+    """
+    if new.shape[1] == 1 and not twins_enabled():  # as exports have it: TODO
+        size = ops.shape(slots)[1]
+        is_slot = ops.equal(ops.arange(size, dtype="int32"), ops.minimum(start, size - 1))
+        return ops.where(ops.reshape(is_slot, (-1, *[1] * (len(slots.shape) - 2))), new, slots)
     zero = ops.zeros((), "int32")
     return ops.slice_update(slots, (zero, start, *[zero] * (len(slots.shape) - 2)), new)
 
@@ -197,6 +205,8 @@ def count_elements(length, mask=None, start=0, reset_mask=None):
         start = ops.expand_dims(start, -1) if len(start.shape) else start  # [B, 1] or a scalar
     if reset_mask is None:
         return counted + start
+    if length == 1:
+        return ops.where(reset_mask, counted, counted + start)
     counted = ops.broadcast_to(counted, ops.shape(reset_mask))
     segment, position = segment_numbers(reset_mask), ops.arange(length, dtype="int32")
     # entry n is the position where segment n + 1 begins

@@ -6,10 +6,14 @@ Without thousands of cores, log2(T) rounds over all positions cost more than T s
 import jax.numpy as jnp
 from jax import lax
 
-from keras_seq.ops.linear_recurrence.reference import linear_recurrence, log_linear_recurrence
+from keras_seq.ops.linear_recurrence.reference import (
+    has_several_positions,
+    linear_recurrence,
+    log_linear_recurrence,
+)
 
 
-@linear_recurrence.on("jax", device="cpu")
+@linear_recurrence.on("jax", supports=has_several_positions, device="cpu")
 def scanned(a, b, h):
     """Compute h at every position."""
 
@@ -22,7 +26,7 @@ def scanned(a, b, h):
     return jnp.swapaxes(states, 0, 1)
 
 
-@log_linear_recurrence.on("jax", device="cpu")
+@log_linear_recurrence.on("jax", supports=has_several_positions, device="cpu")
 def direct_form(log_a, log_b, h):
     """Compute `log_linear_recurrence` by the direct form.
 

@@ -30,7 +30,7 @@ def linear_recurrence(a, b, h):
     def compose(first, second):
         return first[0] * second[0], second[0] * first[1] + second[1]
 
-    return _scan(compose, a, ops.concatenate([b[:, :1] + a[:, :1] * ops.expand_dims(h, 1), b[:, 1:]], axis=1), 0.0)
+    return _scan(compose, a, _with_first(b[:, :1] + a[:, :1] * ops.expand_dims(h, 1), b), 0.0)
 
 
 @optimized
@@ -43,6 +43,8 @@ def log_linear_recurrence(log_a, log_b, h):
     def compose(first, second):
         return first[0] + second[0], log_add(second[0] + first[1], second[1])
 
+    if log_a.shape[1] == 1:
+        return ops.exp(log_b) + ops.exp(log_a) * ops.expand_dims(h, 1)
     from_zero = ops.exp(_scan(compose, log_a, log_b, LOG_ZERO))
     return from_zero + ops.exp(ops.cumsum(log_a, axis=1)) * ops.expand_dims(h, 1)  # h may be negative, so no logarithm
 
@@ -53,8 +55,7 @@ def max_plus_recurrence(a, b, h):
     def compose(first, second):
         return first[0] + second[0], ops.maximum(second[0] + first[1], second[1])
 
-    first_h = ops.maximum(b[:, :1], a[:, :1] + ops.expand_dims(h, 1))
-    return _scan(compose, a, ops.concatenate([first_h, b[:, 1:]], axis=1), LOG_ZERO)
+    return _scan(compose, a, _with_first(ops.maximum(b[:, :1], a[:, :1] + ops.expand_dims(h, 1)), b), LOG_ZERO)
 
 
 def log_add(a, b):
@@ -64,6 +65,16 @@ def log_add(a, b):
     """
     largest = ops.stop_gradient(ops.maximum(a, b))
     return largest + ops.log(ops.exp(a - largest) + ops.exp(b - largest))
+
+
+def has_several_positions(a, b, h) -> bool:
+    """Return whether T is not known to be 1, for which the reference is one line."""
+    return a.shape[1] != 1
+
+
+def _with_first(first, b):
+    """Return `b [B, T, ...]` with `first [B, 1, ...]` in the place of its first position."""
+    return first if b.shape[1] == 1 else ops.concatenate([first, b[:, 1:]], axis=1)
 
 
 def _scan(compose, a, b, identity):

@@ -14,17 +14,21 @@ On a GPU it runs log2(T) rounds of the composition (Hillis & Steele, 1986), whic
 import tensorflow as tf
 
 from keras_seq.ops.dispatch import on_cpu
-from keras_seq.ops.linear_recurrence.reference import linear_recurrence, log_linear_recurrence
+from keras_seq.ops.linear_recurrence.reference import (
+    has_several_positions,
+    linear_recurrence,
+    log_linear_recurrence,
+)
 
 
-@linear_recurrence.on("tensorflow")
+@linear_recurrence.on("tensorflow", supports=has_several_positions)
 def looped_or_composed(a, b, h):
     """Compute h at every position."""
     a, b, h = (tf.convert_to_tensor(v) for v in (a, b, h))
     return _recurrence(a, b, h) if on_cpu() or a.shape[1] is None else _hillis_steele_scan(a, b, h)
 
 
-@log_linear_recurrence.on("tensorflow")
+@log_linear_recurrence.on("tensorflow", supports=has_several_positions)
 def direct_form(log_a, log_b, h):
     """Compute `log_linear_recurrence` by the direct form.
 

@@ -12,9 +12,9 @@ from keras_seq.ops.linear_recurrence.reference import linear_recurrence, log_lin
 
 
 def is_eager_on_cpu(a, b, h) -> bool:
-    """Return whether the tensors are torch's, on a CPU, with at least one position; torch.compile fuses the rounds."""
+    """Return whether the tensors are torch's, on a CPU, with several positions; torch.compile fuses the rounds."""
     is_eager = isinstance(a, torch.Tensor) and not torch.compiler.is_dynamo_compiling()
-    return is_eager and a.device.type == "cpu" and a.shape[1] > 0
+    return is_eager and a.device.type == "cpu" and a.shape[1] > 1
 
 
 @linear_recurrence.on("torch", supports=is_eager_on_cpu)

@@ -49,6 +49,13 @@ def scan(step, state, xs):
     `ops.scan` sets no bound on its loop on TensorFlow, where XLA then cannot differentiate it.
     """
     length = xs.shape[0]
+    unrolled = 1 if keras.backend.backend() != "tensorflow" else MAX_UNROLLED
+    if length and length <= unrolled:
+        states = []
+        for x in ops.unstack(xs, length):
+            state = step(state, x)
+            states.append(tree.flatten(state)[0])
+        return ops.stack(states), state
     if keras.backend.backend() != "tensorflow" or length == 0:
 
         def step_twice(state, x):
@@ -57,12 +64,6 @@ def scan(step, state, xs):
 
         state, states = ops.scan(step_twice, state, xs)
         return tree.flatten(states)[0], state
-    if length is not None and length <= MAX_UNROLLED:
-        states = []
-        for x in ops.unstack(xs, length):
-            state = step(state, x)
-            states.append(tree.flatten(state)[0])
-        return ops.stack(states), state
     length = ops.shape(xs)[0]
     first = tree.flatten(state)[0]
     states = ops.zeros((length, *ops.shape(first)), first.dtype)

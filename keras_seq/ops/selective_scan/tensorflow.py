@@ -18,7 +18,12 @@ from keras_seq.ops.selective_scan.reference import selective_scan
 from keras_seq.ops.xla import differentiable_vjp
 
 
-@selective_scan.on("tensorflow", device="cpu")
+def has_several_positions(x, delta, a, b, c, h, reset_mask=None) -> bool:
+    """Return whether T is not known to be 1, for which the reference has no loop."""
+    return x.shape[1] != 1
+
+
+@selective_scan.on("tensorflow", supports=has_several_positions, device="cpu")
 def looped(x, delta, a, b, c, h, reset_mask=None):
     """Compute y at every position and the last state."""
     resets = None if reset_mask is None else tf.transpose(reset_mask)

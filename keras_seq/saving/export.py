@@ -1,0 +1,238 @@
+"""Export a language model with its state, to a file that needs neither keras_seq nor Keras.
+
+    format         written by      runs in
+    "onnx"         PyTorch         onnxruntime, in the browser too          `OnnxModel`
+    "litert"       TensorFlow      LiteRT (TensorFlow Lite)                 `LiteRTModel`
+    "saved_model"  TensorFlow      TensorFlow
+    "torch"        PyTorch         PyTorch, as a program of torch.export
+
+The state is an input and an output, a tensor for each of its parts. On another backend of Keras than the one that
+writes the format, the model is saved and loaded by a process of its own. A file is tried before it gets its name: what
+its runtime computes has to be what the model computes.
+"""
+
+import dataclasses
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+from keras import ops
+
+import keras_seq
+from keras_seq import checks
+from keras_seq.files import atomic_folder, atomic_write, is_free
+from keras_seq.layers.introspection import check_tokenizer, iter_layers
+from keras_seq.models.exported_model import LiteRTModel, OnnxModel, state_parts
+from keras_seq.saving.keras_file import save_model
+from keras_seq.tokenizers import tokenizer_from_config
+
+BACKENDS = {"onnx": "torch", "litert": "tensorflow", "saved_model": "tensorflow", "torch": "torch"}
+SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "saved_model": "", "torch": ".pt2"}
+PACKAGES = {
+    "onnx": ("torch", "onnx", "onnxscript", "onnxruntime"),
+    "litert": ("tensorflow", "ai_edge_litert"),
+    "saved_model": ("tensorflow",),
+    "torch": ("torch",),
+}
+MAX_BYTES = 2 << 30  # of a file of Protocol Buffers or FlatBuffers
+TOLERANCE = {None: 1e-4, "int8": 0.5}  # of the largest logit, in a file that is tried
+
+
+def export(
+    model: keras.Model,
+    path: str | os.PathLike,
+    format: str = "onnx",
+    *,
+    tokenizer=None,
+    quantization: str | None = None,
+    batch_size: int = 1,
+    lengths: Sequence[int] = (64,),
+    capacity: int | None = None,
+) -> None:
+    """Write a language model as one file, or as a SavedModel folder, with its state as inputs and outputs.
+
+    ```python
+    keras_seq.export(model, "model.onnx", tokenizer=tokenizer)
+    model = keras_seq.models.OnnxModel("model.onnx")  # has step, and __call__; generate, score and stream take it
+    keras_seq.export(model, "model.tflite", format="litert", quantization="int8", lengths=(64, 256))
+    ```
+
+    Inputs are `ids`, int32, and the state by the names of its parts, such as `state_0_key`; outputs are `logits` and
+    the new state, `new_state_0_key`. Names, shapes and first values of the state, the tokenizer, the context length and
+    the version are JSON in the file: in ONNX's metadata under "keras_seq", elsewhere in `keras_seq.json`, which a
+    LiteRT file has in the zip archive at its end, a SavedModel in `assets.extra`, a torch file as an extra file.
+
+    Args:
+        model: A built `LanguageModel` or `Ensemble` that computes in float32.
+        path: Path to write to, ending in .onnx, .tflite or .pt2; of a new folder for a SavedModel.
+        format: `"onnx"`: any number of rows and positions. `"litert"`: `batch_size` rows; a step, and a pass for each
+            of the lengths. `"saved_model"`: a step and a call of any length. `"torch"`: a step.
+        tokenizer: The tokenizer of the ids, which the file then holds; a SavedModel with a `CharacterTokenizer` also
+            generates text.
+        quantization: `"int8"` for weights in 8 bits, in ONNX and LiteRT; the inputs of their matrices are rounded too,
+            by the runtime. None for float32.
+        batch_size: Number of rows in a LiteRT file.
+        lengths: Numbers of positions of the passes in a LiteRT file, at most the context length.
+        capacity: Number of positions that caches hold; the context length by default.
+
+    Raises:
+        ValueError: The format cannot hold this model, an argument is out of its range, there is a file at the path, or
+            what was written does not compute what the model computes.
+        ImportError: A package that writes or tries the format is not installed.
+    """
+    checks.one_of("format", format, BACKENDS)
+    path = pathlib.Path(path)
+    _check_path(path, format)
+    checks.one_of("quantization", quantization, (None, "int8"))
+    if quantization is not None and format not in ("onnx", "litert"):
+        raise ValueError(f'quantization={quantization!r}; expected None with format="{format}".')
+    if tokenizer is not None:
+        check_tokenizer(tokenizer, model)
+    _check_model(model, format, quantization)
+    options = {
+        "quantization": quantization,
+        "batch_size": checks.positive_integer("batch_size", batch_size),
+        "lengths": _checked_lengths(lengths, model.context_length),
+        "capacity": None if capacity is None else checks.positive_integer("capacity", capacity),
+    }
+    for package in PACKAGES[format]:
+        if importlib.util.find_spec(package) is None:
+            names = " ".join(name.replace("_", "-") for name in PACKAGES[format])
+            raise ImportError(f'format="{format}" needs {package.replace("_", "-")}: pip install {names}.')
+    with (atomic_folder if format == "saved_model" else atomic_write)(path) as temporary:
+        if keras.backend.backend() == BACKENDS[format]:
+            _write(model, temporary, format, tokenizer, **options)
+        else:
+            _write_in_another_process(model, temporary, format, tokenizer, options)
+        if format in ("onnx", "litert"):
+            _try(model, temporary, format, quantization)
+
+
+def _check_path(path, format):
+    suffix = SUFFIXES[format]
+    if suffix and path.suffix != suffix:
+        raise ValueError(f'{path}: expected a name that ends in {suffix} with format="{format}".')
+    if not is_free(path) or (suffix and path.exists()):
+        raise ValueError(f"{path} exists already; expected the name of a new {'file' if suffix else 'folder'}.")
+    if suffix and not path.absolute().parent.is_dir():
+        raise ValueError(f"{path}: the folder {path.parent} does not exist.")
+    if format == "saved_model" and "[" in str(path.absolute()):
+        raise ValueError(f"{path.absolute()} has a '[': TensorFlow could not load it; expected another path.")
+
+
+def _check_model(model, format, quantization):
+    if not all(hasattr(model, name) for name in ("step", "get_initial_state", "context_length", "variables")):
+        name = getattr(model, "name", type(model).__name__)
+        raise ValueError(f"{name} has no step and state; expected a LanguageModel. Other models have Model.export.")
+    if not model.built:
+        raise ValueError(f"{model.name} is not built; expected a model with weights.")
+    for layer in iter_layers(model, attributes=True):
+        if layer.compute_dtype != "float32":
+            raise ValueError(
+                f"{layer.name} computes in {layer.compute_dtype}; expected float32: give the weights to a model that "
+                'is built with dtype="float32", and export that.'
+            )
+    size = sum(variable.nbytes if hasattr(variable, "nbytes") else _nbytes(variable) for variable in model.variables)
+    if format in ("onnx", "litert") and size > MAX_BYTES:
+        raise ValueError(f'{model.name} has {size:,} bytes of weights; expected at most {MAX_BYTES:,} in "{format}".')
+
+
+def _nbytes(variable):
+    return int(np.prod(variable.shape)) * np.dtype("float32").itemsize
+
+
+def _checked_lengths(lengths, context_length):
+    lengths = [checks.positive_integer("lengths", length) for length in lengths]
+    if context_length is not None:
+        lengths = [min(length, context_length) for length in lengths]
+    return sorted({length for length in lengths if length > 1})
+
+
+def _write(model, path, format, tokenizer, quantization, batch_size, lengths, capacity):
+    """Write the file, on the backend that can."""
+    parts, structure = state_parts(model, capacity)
+    known_lengths = [length for length in (capacity, model.context_length) if length is not None]
+    metadata = json.dumps(
+        {
+            "name": model.name,
+            "version": keras_seq.__version__,
+            "vocabulary_size": _vocabulary_size(model),
+            "context_length": min(known_lengths, default=None),
+            "state": [dataclasses.asdict(part) for part in parts],
+            "tokenizer": None if tokenizer is None else tokenizer.get_config(),
+            "quantization": quantization,
+            **({"batch_size": batch_size} if format == "litert" else {}),
+        }
+    )
+    args = model, parts, structure, metadata, path
+    if BACKENDS[format] == "torch":
+        from keras_seq.saving import torch as writer  # here, as other backends do without it
+    else:
+        from keras_seq.saving import tensorflow as writer
+    if format == "onnx":
+        writer.write_onnx(*args, quantization)
+    elif format == "torch":
+        writer.write_torch(*args)
+    elif format == "litert":
+        writer.write_litert(*args, batch_size, lengths, quantization)
+    else:
+        writer.write_saved_model(*args, tokenizer)
+
+
+def _vocabulary_size(model):
+    return model.compute_output_spec(keras.KerasTensor((1, 1), "int32")).shape[-1]
+
+
+def _write_in_another_process(model, path, format, tokenizer, options):
+    """Save the model, and let a process with the other backend load it and write the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        saved = pathlib.Path(folder, "model.keras")
+        save_model(saved, model)
+        config = None if tokenizer is None else tokenizer.get_config()
+        request = pathlib.Path(folder, "request.json")
+        request.write_text(json.dumps([str(saved), str(path.absolute()), format, config, options]), encoding="utf-8")
+        root = str(pathlib.Path(keras_seq.__file__).parents[1])
+        paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        done = subprocess.run(
+            [sys.executable, "-c", "from keras_seq.saving.export import main; main()", str(request)],
+            env={**os.environ, "KERAS_BACKEND": BACKENDS[format], "PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            capture_output=True,
+            text=True,
+        )
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["it ended without a message"])[-1]
+        raise ValueError(f"{model.name} cannot be exported by Keras's {BACKENDS[format]} backend: {reason}")
+
+
+def main():
+    """Write what `_write_in_another_process` asks for."""
+    saved, path, format, config, options = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
+    model = keras.saving.load_model(saved)
+    _write(model, pathlib.Path(path), format, None if config is None else tokenizer_from_config(config), **options)
+
+
+def _try(model, path, format, quantization):
+    """Raise a ValueError unless the file computes three steps as the model does."""
+    exported = (OnnxModel if format == "onnx" else LiteRTModel)(path)
+    ids = np.random.default_rng(0).integers(exported.vocabulary_size, size=(2, 3)).astype("int32")
+    count = min(3, exported.context_length or 3)
+    state, other = model.get_initial_state(2, *(() if model.context_length is None else (count,))), None
+    other = exported.get_initial_state(2)
+    for t in range(count):
+        logits, state = model.step(ids[:, t : t + 1], state)
+        found, other = exported.step(ids[:, t : t + 1], other)
+        logits = ops.convert_to_numpy(logits)
+        largest = np.abs(logits).max()
+        difference = np.abs(found - logits).max()
+        if not difference <= TOLERANCE[quantization] * max(1.0, largest):
+            raise ValueError(
+                f"{model.name} cannot be exported to {format}: logits of the file differ by {difference:.2g} from "
+                f"those of the model, of which the largest is {largest:.2g}."
+            )
