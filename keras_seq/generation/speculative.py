@@ -80,6 +80,9 @@ class SpeculativeLoop:
 
     def __init__(self, model, draft, num_draft_tokens: int = 4):
         checks.positive_integer("num_draft_tokens", num_draft_tokens)
+        for each in (model, draft):
+            if getattr(each, "is_exported", False):
+                raise ValueError(f"{each!r} is in a file; expected a LanguageModel of Keras for speculative sampling.")
         if vocabulary_size(model) != vocabulary_size(draft):
             raise ValueError(
                 f"The draft has {vocabulary_size(draft)} ids, the model {vocabulary_size(model)}; expected the same."

@@ -92,7 +92,7 @@ class ExportedModel:
     """
 
     is_exported = True
-    embedding = head = document_token = None
+    embedding = head = None
 
     def __init__(self, path: str | os.PathLike, num_threads: int = 1):
         self.path = pathlib.Path(path)
@@ -101,11 +101,20 @@ class ExportedModel:
         text = self._load(checks.positive_integer("num_threads", num_threads))
         try:
             self.metadata = json.loads(text)
+            self.name, self.vocabulary_size = self.metadata["name"], int(self.metadata["vocabulary_size"])
+            self.context_length, self.document_token = (
+                self.metadata["context_length"],
+                self.metadata["document_token"],
+            )
             self.state = [StatePart(**part | {"shape": tuple(part["shape"])}) for part in self.metadata["state"]]
+            if {name: list(part.shape) for name, part in self.get_initial_state(1).items()} != self._state_shapes():
+                raise ValueError
         except (TypeError, KeyError, ValueError):
             raise ValueError(f"{path} does not describe its state; expected a file of keras_seq.export.") from None
-        self.name = self.metadata["name"]
-        self.vocabulary_size, self.context_length = self.metadata["vocabulary_size"], self.metadata["context_length"]
+
+    def __repr__(self) -> str:
+        """Return the class and the file."""
+        return f"<{type(self).__name__} {self.path}>"
 
     @functools.cached_property
     def tokenizer(self):
@@ -117,6 +126,7 @@ class ExportedModel:
 
     def get_initial_state(self, batch_size: int, capacity: int | None = None) -> dict[str, np.ndarray]:
         """Return the state before the first position; `capacity` is that of the file."""
+        checks.positive_integer("batch_size", batch_size)
         return {part.name: part.first(batch_size) for part in self.state}
 
     def __call__(self, ids, state=None, training=None, return_state: bool = False, mask=None):
@@ -136,6 +146,8 @@ class ExportedModel:
         if training or mask is not None:
             raise ValueError(f"{self.path} is for inference without padding; expected training=False and mask=None.")
         ids = ops.convert_to_numpy(as_ids("ids", ids))
+        if not len(ids):
+            raise ValueError(f"ids has shape {ids.shape}; expected at least one row.")
         if self.context_length is not None and ids.shape[1] > self.context_length:
             limit = f"context_length={self.context_length}"
             raise ValueError(f"ids has {ids.shape[1]} positions; expected at most {limit}.")
@@ -146,7 +158,8 @@ class ExportedModel:
 
     def step(self, ids, state):
         """Compute the logits of the next id, `[B, V]`, from one position, ids `[B, 1]`; return them and the state."""
-        if tuple(ids.shape)[1:] != (1,) or state is None:
+        ids = as_ids("ids", ids)
+        if ids.shape[1] != 1 or state is None:
             shape = tuple(ids.shape)
             raise ValueError(f"ids has shape {shape}; expected [B, 1], and the state of get_initial_state(B).")
         logits, state = self(ids, state, return_state=True)
@@ -155,16 +168,21 @@ class ExportedModel:
     def _checked(self, state, batch_size):
         expected = {part.name: part.first(batch_size) for part in self.state}
         if not isinstance(state, dict) or state.keys() != expected.keys():
-            found = sorted(state) if isinstance(state, dict) else type(state).__name__
+            found = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
             raise ValueError(f"state={found}; expected {sorted(expected)}, as get_initial_state returns them.")
         state = {name: np.asarray(ops.convert_to_numpy(part), order="C") for name, part in state.items()}
         for name, part in expected.items():
-            if state[name].shape != part.shape:
-                raise ValueError(f"{name} has shape {state[name].shape}; expected {part.shape}.")
+            if state[name].shape != part.shape or not np.can_cast(state[name].dtype, part.dtype, "same_kind"):
+                found = f"{state[name].dtype} {state[name].shape}"
+                raise ValueError(f"{name} is {found}; expected {part.dtype} {part.shape}.")
         return {name: part.astype(expected[name].dtype, copy=False) for name, part in state.items()}
 
     def _load(self, num_threads) -> str:
         """Load the file, and return its metadata."""
+        raise NotImplementedError
+
+    def _state_shapes(self) -> dict[str, list]:
+        """Return the shapes of the file's inputs but the ids, by name, for one row."""
         raise NotImplementedError
 
     def _run(self, ids, state):
@@ -202,6 +220,10 @@ class OnnxModel(ExportedModel):
         except Exception as error:  # onnxruntime has a class for each of its status codes, all of them private
             raise ValueError(f"{self.path} is not an ONNX file that onnxruntime can run: {error}") from None
         return self.session.get_modelmeta().custom_metadata_map.get(METADATA, "")
+
+    def _state_shapes(self):
+        inputs = {info.name: info.shape for info in self.session.get_inputs() if info.name != "ids"}
+        return {name: [1 if isinstance(size, str) else size for size in shape] for name, shape in inputs.items()}
 
     def _run(self, ids, state):
         logits, *new = self.session.run(None, {"ids": ids, **state})
@@ -246,6 +268,15 @@ class LiteRTModel(ExportedModel):
             if name.startswith("pass_")
         }
         return text
+
+    def _state_shapes(self):
+        details, rows = self.passes[1].get_input_details(), self.metadata["batch_size"]
+        axes = {part.name: part.batch_axis for part in self.state}
+        shapes = {name: detail["shape"].tolist() for name, detail in details.items() if name != "ids"}
+        for name, shape in shapes.items():
+            if axes[name] is not None and shape[axes[name]] == rows:
+                shape[axes[name]] = 1
+        return shapes
 
     def _run(self, ids, state):
         size, results = self.metadata["batch_size"], []

@@ -14,6 +14,7 @@ its runtime computes has to be what the model computes.
 import dataclasses
 import importlib.util
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -28,10 +29,13 @@ from keras import ops
 import keras_seq
 from keras_seq import checks
 from keras_seq.files import atomic_folder, atomic_write, is_free
+from keras_seq.layers import MultiHeadSelfAttention, PreNormResidual, TransformerBlock
+from keras_seq.layers.attention.positions import AdditivePositions
 from keras_seq.layers.introspection import check_tokenizer, iter_layers
+from keras_seq.models import Ensemble, LanguageModel
 from keras_seq.models.exported_model import LiteRTModel, OnnxModel, state_parts
 from keras_seq.saving.keras_file import save_model
-from keras_seq.tokenizers import tokenizer_from_config
+from keras_seq.tokenizers import Tokenizer, tokenizer_from_config
 
 BACKENDS = {"onnx": "torch", "litert": "tensorflow", "saved_model": "tensorflow", "torch": "torch"}
 SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "saved_model": "", "torch": ".pt2"}
@@ -93,9 +97,11 @@ def export(
     checks.one_of("quantization", quantization, (None, "int8"))
     if quantization is not None and format not in ("onnx", "litert"):
         raise ValueError(f'quantization={quantization!r}; expected None with format="{format}".')
+    _check_model(model, format)
     if tokenizer is not None:
+        if not isinstance(tokenizer, Tokenizer):
+            raise ValueError(f"tokenizer={tokenizer!r}; expected a tokenizer of keras_seq.tokenizers, or None.")
         check_tokenizer(tokenizer, model)
-    _check_model(model, format, quantization)
     options = {
         "quantization": quantization,
         "batch_size": checks.positive_integer("batch_size", batch_size),
@@ -108,11 +114,21 @@ def export(
             raise ImportError(f'format="{format}" needs {package.replace("_", "-")}: pip install {names}.')
     with (atomic_folder if format == "saved_model" else atomic_write)(path) as temporary:
         if keras.backend.backend() == BACKENDS[format]:
-            _write(model, temporary, format, tokenizer, **options)
+            try:
+                _write(model, temporary, format, tokenizer, **options)
+            except Exception as error:  # each exporter has errors of its own, of hundreds of lines
+                raise _refused(model, format, error) from error
         else:
             _write_in_another_process(model, temporary, format, tokenizer, options)
         if format in ("onnx", "litert"):
             _try(model, temporary, format, quantization)
+
+
+def _refused(model, format, error):
+    if isinstance(error, OSError):  # of the disk
+        return error
+    text = str(error).strip() or type(error).__name__
+    return ValueError(f"{model.name} cannot be exported to {format}: {text.splitlines()[0][:300]}")
 
 
 def _check_path(path, format):
@@ -127,7 +143,7 @@ def _check_path(path, format):
         raise ValueError(f"{path.absolute()} has a '[': TensorFlow could not load it; expected another path.")
 
 
-def _check_model(model, format, quantization):
+def _check_model(model, format):
     if not all(hasattr(model, name) for name in ("step", "get_initial_state", "context_length", "variables")):
         name = getattr(model, "name", type(model).__name__)
         raise ValueError(f"{name} has no step and state; expected a LanguageModel. Other models have Model.export.")
@@ -139,16 +155,19 @@ def _check_model(model, format, quantization):
                 f"{layer.name} computes in {layer.compute_dtype}; expected float32: give the weights to a model that "
                 'is built with dtype="float32", and export that.'
             )
-    size = sum(variable.nbytes if hasattr(variable, "nbytes") else _nbytes(variable) for variable in model.variables)
+        if (getattr(layer, "quantization_mode", None) or getattr(layer, "matrix_mode", None)) not in (None, "lora"):
+            raise ValueError(
+                f"{layer.name} has weights in 8 or 4 bits; expected float32: export the model before `quantize`, with "
+                'quantization="int8".'
+            )
+    size = sum(math.prod(variable.shape) * 4 for variable in model.variables)
     if format in ("onnx", "litert") and size > MAX_BYTES:
         raise ValueError(f'{model.name} has {size:,} bytes of weights; expected at most {MAX_BYTES:,} in "{format}".')
 
 
-def _nbytes(variable):
-    return int(np.prod(variable.shape)) * np.dtype("float32").itemsize
-
-
 def _checked_lengths(lengths, context_length):
+    if not isinstance(lengths, Sequence) or isinstance(lengths, str):
+        raise ValueError(f"lengths={lengths!r}; expected a list of numbers of positions, such as (64,).")
     lengths = [checks.positive_integer("lengths", length) for length in lengths]
     if context_length is not None:
         lengths = [min(length, context_length) for length in lengths]
@@ -158,32 +177,41 @@ def _checked_lengths(lengths, context_length):
 def _write(model, path, format, tokenizer, quantization, batch_size, lengths, capacity):
     """Write the file, on the backend that can."""
     parts, structure = state_parts(model, capacity)
-    known_lengths = [length for length in (capacity, model.context_length) if length is not None]
+    limit = min((length for length in (capacity, model.context_length) if length is not None), default=None)
     metadata = json.dumps(
         {
             "name": model.name,
             "version": keras_seq.__version__,
             "vocabulary_size": _vocabulary_size(model),
-            "context_length": min(known_lengths, default=None),
+            "context_length": limit,
+            "document_token": getattr(model, "document_token", None),
             "state": [dataclasses.asdict(part) for part in parts],
             "tokenizer": None if tokenizer is None else tokenizer.get_config(),
             "quantization": quantization,
             **({"batch_size": batch_size} if format == "litert" else {}),
         }
     )
-    args = model, parts, structure, metadata, path
+    args, parallel = (model, parts, structure, metadata, path), _is_parallel(model) and (limit is None or limit > 2)
     if BACKENDS[format] == "torch":
         from keras_seq.saving import torch as writer  # here, as other backends do without it
     else:
         from keras_seq.saving import tensorflow as writer
     if format == "onnx":
-        writer.write_onnx(*args, quantization)
+        writer.write_onnx(*args, parallel, limit, quantization)
     elif format == "torch":
         writer.write_torch(*args)
     elif format == "litert":
-        writer.write_litert(*args, batch_size, lengths, quantization)
+        writer.write_litert(*args, parallel, batch_size, lengths, quantization)
     else:
         writer.write_saved_model(*args, tokenizer)
+
+
+def _is_parallel(model):
+    """Return whether the state is caches of attention alone, so that no position waits for the one before it."""
+    known = MultiHeadSelfAttention, AdditivePositions, TransformerBlock, PreNormResidual, LanguageModel, Ensemble
+    has_documents = any(getattr(layer, "document_token", None) is not None for layer in iter_layers(model))
+    with_state = [layer for layer in iter_layers(model, attributes=True) if hasattr(layer, "get_initial_state")]
+    return not has_documents and all(isinstance(layer, known) for layer in with_state)
 
 
 def _vocabulary_size(model):
@@ -208,23 +236,37 @@ def _write_in_another_process(model, path, format, tokenizer, options):
         )
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["it ended without a message"])[-1]
-        raise ValueError(f"{model.name} cannot be exported by Keras's {BACKENDS[format]} backend: {reason}")
+        raise _refused(model, format, ValueError(f"in a process with KERAS_BACKEND={BACKENDS[format]}: {reason}"))
 
 
 def main():
-    """Write what `_write_in_another_process` asks for."""
+    """Write what `_write_in_another_process` asks for; a message ends the output where that fails."""
     saved, path, format, config, options = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
-    model = keras.saving.load_model(saved)
-    _write(model, pathlib.Path(path), format, None if config is None else tokenizer_from_config(config), **options)
+    try:
+        model = keras.saving.load_model(saved)
+    except TypeError:  # Keras's, for a class that it does not find
+        message = "a class of the model is defined in your program; set this backend there"
+        sys.exit(message)
+    try:
+        _write(model, pathlib.Path(path), format, None if config is None else tokenizer_from_config(config), **options)
+    except Exception as error:
+        sys.exit((str(error).strip() or type(error).__name__).splitlines()[0])
 
 
 def _try(model, path, format, quantization):
     """Raise a ValueError unless the file computes three steps as the model does."""
-    exported = (OnnxModel if format == "onnx" else LiteRTModel)(path)
+    try:
+        exported = (OnnxModel if format == "onnx" else LiteRTModel)(path)
+        _compare(model, exported, quantization)
+    except Exception as error:  # onnxruntime has a class for each of its status codes, all of them private
+        raise _refused(model, format, error) from error
+
+
+def _compare(model, exported, quantization):
     ids = np.random.default_rng(0).integers(exported.vocabulary_size, size=(2, 3)).astype("int32")
     count = min(3, exported.context_length or 3)
-    state, other = model.get_initial_state(2, *(() if model.context_length is None else (count,))), None
-    other = exported.get_initial_state(2)
+    capacity = () if model.context_length is None else (count,)
+    state, other = model.get_initial_state(2, *capacity), exported.get_initial_state(2)
     for t in range(count):
         logits, state = model.step(ids[:, t : t + 1], state)
         found, other = exported.step(ids[:, t : t + 1], other)
@@ -233,6 +275,6 @@ def _try(model, path, format, quantization):
         difference = np.abs(found - logits).max()
         if not difference <= TOLERANCE[quantization] * max(1.0, largest):
             raise ValueError(
-                f"{model.name} cannot be exported to {format}: logits of the file differ by {difference:.2g} from "
-                f"those of the model, of which the largest is {largest:.2g}."
+                f"logits of the file differ by {difference:.2g} from those of the model, of which the largest is "
+                f"{largest:.2g}."
             )

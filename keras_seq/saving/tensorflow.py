@@ -1,7 +1,7 @@
 """Write the step of a model as a LiteRT file or as a SavedModel.
 
-    LiteRT         step     ids [B, 1], state_0, ... -> logits [B, V], new_state_0, ...          for one B
-                   pass_64  ids [B, 64], ... -> logits [B, 64, V], ...: a loop over the step     for each of the lengths
+    LiteRT         step     ids [B, 1], state_0, ... -> logits [B, V], new_state_0, ...    for one B
+                   pass_64  ids [B, 64], ... -> logits [B, 64, V], ...                     for each of the lengths
     SavedModel     step, and call: ids of any length [B, T] -> logits [B, T, V], ...             for any B
                    with a CharacterTokenizer also `generate` and `logits`, from text to text: `text_graph.py`
 
@@ -28,13 +28,17 @@ from keras_seq.tokenizers import CharacterTokenizer
 
 
 def write_litert(
-    model, parts, structure, metadata: str, path: pathlib.Path, batch_size: int, lengths, quantization: str | None
+    model, parts, structure, metadata: str, path, parallel: bool, batch_size: int, lengths, quantization: str | None
 ) -> None:
-    """Write the step and the passes as a LiteRT file of its built-in operations."""
+    """Write the step and the passes as a LiteRT file of its built-in operations.
+
+    A pass is a loop over the step, or where `parallel` is true, computes all positions together.
+    """
     module = tf.Module()
     module.weights = [variable.value for variable in model.variables]
     signatures = {"step": _step(model, parts, structure, batch_size)}
-    signatures |= {f"pass_{n}": _looped(model, parts, structure, batch_size, n) for n in lengths}
+    whole = _whole if parallel else _looped
+    signatures |= {f"pass_{n}": whole(model, parts, structure, batch_size, n) for n in lengths}
     with tempfile.TemporaryDirectory() as folder, _quiet():
         tf.saved_model.save(module, folder, signatures=signatures)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[*signatures])
@@ -91,11 +95,13 @@ def _step(model, parts, structure, batch_size=None):
     return _traced(step, parts, batch_size, 1)
 
 
-def _whole(model, parts, structure):
+def _whole(model, parts, structure, batch_size=None, length=None):
     def call(ids, **state):
-        return _outputs(parts, *model(ids, state=_packed(structure, parts, state), training=False, return_state=True))
+        state = _packed(structure, parts, state)
+        with contextlib.nullcontext() if length is None else reference():
+            return _outputs(parts, *model(ids, state=state, training=False, return_state=True))
 
-    return _traced(call, parts, None, None)
+    return _traced(call, parts, batch_size, length)
 
 
 def _looped(model, parts, structure, batch_size, length):

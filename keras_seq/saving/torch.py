@@ -3,8 +3,9 @@
     program    (ids [B, 1], {"state_0": [B, ...], ...}) -> (logits [B, V], {"state_0": ...})
     ONNX       ids [B, T], state_0, ... -> logits [B, T, V], new_state_0, ...
 
-The ONNX file has the step as the body of one `Scan` over the positions: a step is T = 1, a text any T. What does not
-depend on the position, such as the product of two low-rank matrices, is computed once, outside of it.
+A step is T = 1. Of a model with a recurrence, the ONNX file has the step as the body of one `Scan` over the positions;
+what does not depend on the position, such as the product of two low-rank matrices, is computed once, outside of it. A
+model whose state is caches of attention alone computes all positions together.
 """
 
 import contextlib
@@ -24,53 +25,64 @@ OPSET = 18
 QUANTIZED = ("MatMul", "Gather")  # the operations whose weights become int8
 
 
-class Step(torch.nn.Module):
-    """The step of a language model, with its state as a dictionary of tensors by name."""
+class Call(torch.nn.Module):
+    """The step of a language model, or its call of any length, with the state as a dictionary of tensors by name."""
 
-    def __init__(self, model, names, structure):
+    def __init__(self, model, names, structure, any_length):
         super().__init__()
-        self.model, self.names, self.structure = model, names, structure
+        self.model, self.names, self.structure, self.any_length = model, names, structure, any_length
 
     def forward(self, ids, state):
         """Return the logits and the new state."""
         state = tree.pack_sequence_as(self.structure, [state[name] for name in self.names])
         with reference():
-            logits, state = self.model.step(ids, state)
+            if self.any_length:
+                logits, state = self.model(ids, state=state, training=False, return_state=True)
+            else:
+                logits, state = self.model.step(ids, state)
         return logits, dict(zip(self.names, tree.flatten(state), strict=True))
 
 
-def exported_step(model, parts, structure):
-    """Return the step as a `torch.export.ExportedProgram`, for any number of rows."""
-    batch = torch.export.Dim("batch")
-    rows = 2  # of the example; 1 would be taken for the only number of rows
+def exported(model, parts, structure, any_length: bool = False, limit: int | None = None):
+    """Return the step, or the call of at most `limit` positions, as a `torch.export.ExportedProgram` for any B."""
+    batch, rows = torch.export.Dim("batch"), 2  # of the example; 1 would be taken for the only number of rows
+    ids = torch.zeros((rows, 2 if any_length else 1), dtype=torch.int32)
+    sizes = {0: batch, 1: torch.export.Dim("length", min=2, max=limit)} if any_length else {0: batch}
     state = {part.name: torch.from_numpy(part.first(rows)) for part in parts}
-    sizes = {part.name: {} if part.batch_axis is None else {part.batch_axis: batch} for part in parts}
-    step = Step(model, [part.name for part in parts], structure).eval()
-    args = torch.zeros((rows, 1), dtype=torch.int32), state
+    state_sizes = {part.name: {} if part.batch_axis is None else {part.batch_axis: batch} for part in parts}
+    call = Call(model, [part.name for part in parts], structure, any_length).eval()
     with torch.no_grad(), _quiet():
-        return torch.export.export(step, args, dynamic_shapes=({0: batch}, sizes), strict=False)
+        return torch.export.export(call, (ids, state), dynamic_shapes=(sizes, state_sizes), strict=False)
 
 
 def write_torch(model, parts, structure, metadata: str, path: pathlib.Path) -> None:
     """Write the step as a file for `torch.export.load`."""
-    program = exported_step(model, parts, structure)
-    torch.export.save(program, path, extra_files={f"{METADATA}.json": metadata})
+    torch.export.save(exported(model, parts, structure), path, extra_files={f"{METADATA}.json": metadata})
 
 
-def write_onnx(model, parts, structure, metadata: str, path: pathlib.Path, quantization: str | None = None) -> None:
-    """Write the ONNX file."""
+def write_onnx(
+    model, parts, structure, metadata: str, path, parallel: bool, limit: int | None, quantization: str | None
+) -> None:
+    """Write the ONNX file; `parallel` says whether all positions, at most `limit`, are computed together."""
     import onnx
 
-    program = exported_step(model, parts, structure)
-    names = [part.name for part in parts]
-    inputs, outputs = ["one_id", *(f"before_{name}" for name in names)], ["one_logits", *(f"after_{n}" for n in names)]
+    names, suffix = [part.name for part in parts], "" if parallel else "_of_one"  # a Scan has names of its own
+    inputs, outputs = ["ids", *names], ["logits", *(f"new_{name}" for name in names)]
     with torch.no_grad(), _quiet():
-        step = torch.onnx.export(
-            program, dynamo=True, opset_version=OPSET, input_names=inputs, output_names=outputs, verbose=False
+        result = torch.onnx.export(
+            exported(model, parts, structure, parallel, limit),
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=[name + suffix for name in inputs],
+            output_names=[name + suffix for name in outputs],
+            verbose=False,
         ).model_proto
     if quantization is not None:
-        step = _quantized(step)
-    result = _scanned(step, parts)
+        result = _quantized(result)
+    for node in result.graph.node:
+        node.ClearField("metadata_props")  # the lines of Python, as long as the weights of a small model
+        node.ClearField("doc_string")
+    result = result if parallel else _scanned(result, parts)
     result.metadata_props.add(key=METADATA, value=metadata)
     onnx.checker.check_model(result, full_check=True)
     onnx.save(result, path)
@@ -96,11 +108,9 @@ def _scanned(step, parts):
     body = onnx.GraphProto(name="step")
     whole = onnx.GraphProto(name="model", initializer=graph.initializer)
     constants = {tensor.name for tensor in graph.initializer}
-    body.node.append(helper.make_node("Unsqueeze", ["id", "axis_1"], ["one_id"]))
+    body.node.append(helper.make_node("Unsqueeze", ["id", "axis_1"], [graph.input[0].name]))
     whole.initializer.append(helper.make_tensor("axis_1", TensorProto.INT64, [1], [1]))
     for node in graph.node:
-        node.ClearField("metadata_props")  # the lines of Python, as long as the weights of a small model
-        node.ClearField("doc_string")
         is_constant = constants.issuperset(node.input)
         (whole if is_constant else body).node.append(node)
         constants.update(node.output if is_constant else ())

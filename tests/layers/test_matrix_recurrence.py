@@ -63,8 +63,9 @@ def test_it_is_the_loop(float64, exact, kind, length, size):
         np.testing.assert_allclose(got, expected, **exact)
 
 
-def test_one_head_of_queries_and_keys_serves_all(float64, exact):
-    values = arguments("linear", 6, shared=True)
+@pytest.mark.parametrize("length", [1, 6])
+def test_one_head_of_queries_and_keys_serves_all(float64, exact, length):
+    values = arguments("linear", length, shared=True)
     for got, expected in zip(run(values, 4), oracle(**values), strict=True):
         np.testing.assert_allclose(got, expected, **exact)
 
@@ -81,6 +82,18 @@ def test_a_reset_is_an_empty_state_before_a_position(float64, exact, kind):
     np.testing.assert_allclose(got[0, 6:], expected[0][0], **exact)
     np.testing.assert_allclose(state[0], expected[1][0], **exact)
     np.testing.assert_allclose(got[1], whole[0][1], **exact)
+
+
+@kinds
+def test_one_position_is_that_of_a_longer_sequence_after_a_reset_too(float64, exact, kind):
+    values = arguments(kind, 3)
+    reset_mask = np.array([[False, True, False], [False, False, False]])
+    whole, state = run(values | {"reset_mask": reset_mask}, 3)
+    for t in range(3):
+        one = {name: value[:, t : t + 1] for name, value in values.items() if name != "state"}
+        y, values["state"] = run(one | {"state": values["state"], "reset_mask": reset_mask[:, t : t + 1]}, 3)
+        np.testing.assert_allclose(y[:, 0], whole[:, t], **exact)
+    np.testing.assert_allclose(values["state"], state, **exact)
 
 
 @pytest.mark.parametrize(("length", "size"), [pytest.param(9, 4, marks=pytest.mark.rare), (19, 3), (16, 9)])

@@ -84,8 +84,9 @@ class AdditivePositions(Layer):
         if reset_mask is not None:
             return y, count_elements(ops.shape(x)[1], mask, start, reset_mask)[:, -1]
         count_before = ops.cast(start, "int32") + self.get_initial_state(ops.shape(x)[0])
-        count = ops.shape(x)[1] if mask is None else ops.sum(ops.cast(mask, "int32"), axis=1)
-        return y, count_before + ops.cast(count, "int32")
+        if mask is None:
+            return y, count_before + ops.shape(x)[1]
+        return y, count_before + ops.cast(ops.sum(ops.cast(mask, "int32"), axis=1), "int32")
 
     def compute_output_spec(self, inputs, *args, return_state: bool = False, **kwargs):
         """Return the spec of the inputs in the compute dtype and, if requested, that of the state."""

@@ -62,7 +62,7 @@ class Stateful(Layer):
 
     def __init__(self, layer, batch_size: int, **kwargs):
         super().__init__(**kwargs)
-        if not has_explicit_state(layer):
+        if not (isinstance(layer, keras.Layer) and has_explicit_state(layer)):
             raise ValueError(
                 f"layer={layer!r}; expected a layer with a state, get_initial_state(batch_size) and state=: in a "
                 "Sequential, each recurrent layer of keras_seq; or a LanguageModel."

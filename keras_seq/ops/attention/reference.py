@@ -24,7 +24,7 @@ import keras
 from keras import ops
 
 from keras_seq.ops import tensor_checks
-from keras_seq.ops.dispatch import optimized, twins_enabled
+from keras_seq.ops.dispatch import optimized
 from keras_seq.ops.tensor_checks import at_least_float32, where_valid
 
 
@@ -176,10 +176,21 @@ def write_slots(slots, start, new):
 
     If they do not fit, the last T are.
     """
-    if new.shape[1] == 1 and not twins_enabled():  # as exports have it: TODO
-        size = ops.shape(slots)[1]
-        is_slot = ops.equal(ops.arange(size, dtype="int32"), ops.minimum(start, size - 1))
-        return ops.where(ops.reshape(is_slot, (-1, *[1] * (len(slots.shape) - 2))), new, slots)
+    size, length = ops.shape(slots)[1], ops.shape(new)[1]
+    first = start - ops.maximum(start + length - size, 0)
+    index = ops.arange(size, dtype="int32") - first  # in the new ones
+    is_new = ops.logical_and(index >= 0, index < length)
+    if new.shape[1] != 1:  # rows of a matrix, which every exporter can take where T is unknown
+        rows = ops.reshape(ops.swapaxes(new, 0, 1), (length, -1))  # [T, B ...]
+        rows = ops.take(rows, ops.where(is_new, index, 0), axis=0)  # [S, B ...]
+        new = ops.swapaxes(ops.reshape(rows, (size, -1, *slots.shape[2:])), 0, 1)
+    return ops.where(ops.reshape(is_new, (-1, *[1] * (len(slots.shape) - 2))), new, slots)
+
+
+@write_slots.on("tensorflow")
+@write_slots.on("jax")
+def updated_slots(slots, start, new):
+    """Replace the slots alone, where the compiler can do it in place."""
     zero = ops.zeros((), "int32")
     return ops.slice_update(slots, (zero, start, *[zero] * (len(slots.shape) - 2)), new)
 
