@@ -17,6 +17,7 @@ import functools
 import json
 import os
 import pathlib
+import threading
 import zipfile
 
 import numpy as np
@@ -261,7 +262,7 @@ class LiteRTModel(ExportedModel):
             self.interpreter = Interpreter(str(self.path), num_threads=num_threads)
         except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError) as error:
             raise ValueError(f"{self.path} is not a file of keras_seq.export that LiteRT can run: {error}") from None
-        signatures = self.interpreter.get_signature_list()
+        self._lock, signatures = threading.Lock(), self.interpreter.get_signature_list()
         self.passes = {1: self.interpreter.get_signature_runner("step")} | {
             int(name.removeprefix("pass_")): self.interpreter.get_signature_runner(name)
             for name in signatures
@@ -279,6 +280,10 @@ class LiteRTModel(ExportedModel):
         return shapes
 
     def _run(self, ids, state):
+        with self._lock:  # the interpreter has one memory for all calls
+            return self._run_groups(ids, state)
+
+    def _run_groups(self, ids, state):
         size, results = self.metadata["batch_size"], []
         for start in range(0, len(ids), size):
             rows = np.minimum(np.arange(start, start + size), len(ids) - 1)  # the last one again in the place of none

@@ -17,9 +17,12 @@ import json
 import math
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 
 import keras
@@ -46,6 +49,7 @@ PACKAGES = {
     "torch": ("torch",),
 }
 MAX_BYTES = 2 << 30  # of a file of Protocol Buffers or FlatBuffers
+_LOCK = threading.Lock()  # torch's exporter is one for a process
 TOLERANCE = {None: 1e-4, "int8": 0.5}  # of the largest logit, in a file that is tried
 
 
@@ -112,7 +116,7 @@ def export(
         if importlib.util.find_spec(package) is None:
             names = " ".join(name.replace("_", "-") for name in PACKAGES[format])
             raise ImportError(f'format="{format}" needs {package.replace("_", "-")}: pip install {names}.')
-    with (atomic_folder if format == "saved_model" else atomic_write)(path) as temporary:
+    with _LOCK, (atomic_folder if format == "saved_model" else atomic_write)(path) as temporary:
         if keras.backend.backend() == BACKENDS[format]:
             try:
                 _write(model, temporary, format, tokenizer, **options)
@@ -127,8 +131,14 @@ def export(
 def _refused(model, format, error):
     if isinstance(error, OSError):  # of the disk
         return error
-    text = str(error).strip() or type(error).__name__
-    return ValueError(f"{model.name} cannot be exported to {format}: {text.splitlines()[0][:300]}")
+    return ValueError(f"{model.name} cannot be exported to {format}: {_sentence(error)}")
+
+
+def _sentence(error):
+    """Return the line of an error message that says what is wrong."""
+    lines = [re.sub(r"\x1b\[\d*m", "", line).strip() for line in str(error).splitlines()]
+    said = [line for line in lines if line and not line.startswith("Exception encountered when calling")]  # Keras's
+    return (said or [type(error).__name__])[0][:300]
 
 
 def _check_path(path, format):
@@ -219,38 +229,60 @@ def _vocabulary_size(model):
 
 
 def _write_in_another_process(model, path, format, tokenizer, options):
-    """Save the model, and let a process with the other backend load it and write the file."""
+    """Save the model, and let a process with the other backend load it and write the file; it ends with this one."""
     with tempfile.TemporaryDirectory() as folder:
-        saved = pathlib.Path(folder, "model.keras")
+        saved, written, request = (pathlib.Path(folder, name) for name in ("model.keras", "written", "request.json"))
         save_model(saved, model)
         config = None if tokenizer is None else tokenizer.get_config()
-        request = pathlib.Path(folder, "request.json")
-        request.write_text(json.dumps([str(saved), str(path.absolute()), format, config, options]), encoding="utf-8")
-        root = str(pathlib.Path(keras_seq.__file__).parents[1])
-        paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        done = subprocess.run(
-            [sys.executable, "-c", "from keras_seq.saving.export import main; main()", str(request)],
-            env={**os.environ, "KERAS_BACKEND": BACKENDS[format], "PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3"},
-            capture_output=True,
+        modules = {type(layer).__module__ for layer in iter_layers(model, attributes=True)}
+        others = sorted(name for name in modules if name.split(".")[0] not in ("keras", "keras_seq", "__main__"))
+        text = json.dumps([str(saved), str(written), format, config, options, sys.path, others])
+        request.write_text(text, encoding="utf-8")
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, os.path.dirname(os.path.dirname(keras_seq.__file__)), str(request)],
+            env={**os.environ, "KERAS_BACKEND": BACKENDS[format], "TF_CPP_MIN_LOG_LEVEL": "3"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
         )
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["it ended without a message"])[-1]
-        raise _refused(model, format, ValueError(f"in a process with KERAS_BACKEND={BACKENDS[format]}: {reason}"))
+        try:
+            errors = child.stderr.read()  # until it ends; its input stays open as long as this process lives
+            code = child.wait()
+        finally:
+            child.kill()
+            child.stdin.close()
+            child.stderr.close()
+        if code:
+            reason = (errors.strip().splitlines() or ["it ended without a message"])[-1]
+            raise _refused(model, format, ValueError(f"{reason} (in a process with KERAS_BACKEND={BACKENDS[format]})"))
+        if format == "saved_model":
+            shutil.copytree(written, path, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(written, path)
+
+
+CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from keras_seq.saving.export import main; main()"
 
 
 def main():
-    """Write what `_write_in_another_process` asks for; a message ends the output where that fails."""
-    saved, path, format, config, options = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
+    """Write what `_write_in_another_process` asks for; the last line on standard error says why not."""
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()  # when the other has ended
+    saved, path, format, config, options, paths, modules = json.loads(pathlib.Path(sys.argv[2]).read_text("utf-8"))
+    sys.path += [part for part in paths if part not in sys.path]
+    for name in modules:  # those of somebody's layers register them
+        importlib.import_module(name)
     try:
         model = keras.saving.load_model(saved)
-    except TypeError:  # Keras's, for a class that it does not find
-        message = "a class of the model is defined in your program; set this backend there"
-        sys.exit(message)
-    try:
-        _write(model, pathlib.Path(path), format, None if config is None else tokenizer_from_config(config), **options)
+        tokenizer = None if config is None else tokenizer_from_config(config)
+        if format == "saved_model":
+            pathlib.Path(path).mkdir()
+        _write(model, pathlib.Path(path), format, tokenizer, **options)
     except Exception as error:
-        sys.exit((str(error).strip() or type(error).__name__).splitlines()[0])
+        text = _sentence(error)
+        if "Could not locate class" in text:
+            text = "it has a class of the running program: set the backend there, or put the class into a module"
+        sys.exit(text)
 
 
 def _try(model, path, format, quantization):
@@ -271,6 +303,8 @@ def _compare(model, exported, quantization):
         logits, state = model.step(ids[:, t : t + 1], state)
         found, other = exported.step(ids[:, t : t + 1], other)
         logits = ops.convert_to_numpy(logits)
+        if not np.isfinite(logits).all():
+            raise ValueError("the model's logits are not finite: its weights have diverged.")
         largest = np.abs(logits).max()
         difference = np.abs(found - logits).max()
         if not difference <= TOLERANCE[quantization] * max(1.0, largest):

@@ -57,7 +57,10 @@ def exported(model, parts, structure, any_length: bool = False, limit: int | Non
 
 def write_torch(model, parts, structure, metadata: str, path: pathlib.Path) -> None:
     """Write the step as a file for `torch.export.load`."""
-    torch.export.save(exported(model, parts, structure), path, extra_files={f"{METADATA}.json": metadata})
+    program, data = exported(model, parts, structure), io.BytesIO()  # not the file: on a full disk torch would abort
+    with _quiet():
+        torch.export.save(program, data, extra_files={f"{METADATA}.json": metadata})
+    path.write_bytes(data.getvalue())
 
 
 def write_onnx(

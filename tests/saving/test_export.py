@@ -13,10 +13,12 @@ from keras import ops, tree
 
 import keras_seq
 from keras_seq import models
+from keras_seq.layers import ExplicitState
 from keras_seq.models import (
     LANGUAGE_MODELS,
     BertConfig,
     Ensemble,
+    LanguageModel,
     LiteRTModel,
     LSTMConfig,
     OnnxModel,
@@ -99,6 +101,34 @@ def test_a_model_of_another_backend_is_written_by_a_process_of_its_own(format, t
     model = LSTMConfig(3, 4).build_model(VOCABULARY)
     keras_seq.export(model, tmp_path / f"model{SUFFIXES[format]}", format)
     check_steps(model, kind(tmp_path / f"model{SUFFIXES[format]}"), 2, 5)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class RunningMean(ExplicitState):
+    """Somebody's own block."""
+
+    def build(self, inputs_shape):
+        self.width = inputs_shape[-1]
+        self.gain = self.add_weight(shape=(self.width,), initializer="ones", name="gain")
+
+    def get_initial_state(self, batch_size):
+        return {"total": ops.zeros((batch_size, self.width)), "count": ops.ones((batch_size, 1), "int32")}
+
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state=False):
+        x, state, _ = self.prepare_inputs(inputs, state, mask)
+        totals = state["total"][:, None] + ops.cumsum(x, axis=1)
+        counts = ops.arange(1, ops.shape(x)[1] + 1, dtype="int32")[:, None] + state["count"][:, None]
+        y = totals / ops.cast(counts, "float32") * self.gain
+        return (y, {"total": totals[:, -1], "count": counts[:, -1]}) if return_state else y
+
+
+@pytest.mark.parametrize("format", [pytest.param(format, marks=pytest.mark.rare) for format in RUNTIMES])
+def test_somebodys_own_block_is_exported_from_a_module_on_each_backend(format, tmp_path):
+    kind = runtime(format)
+    model = LanguageModel(keras.layers.Embedding(VOCABULARY, 6), [RunningMean()], keras.layers.Dense(VOCABULARY))
+    model.build((None, None))
+    keras_seq.export(model, tmp_path / f"model{SUFFIXES[format]}", format)
+    check_steps(model, kind(tmp_path / f"model{SUFFIXES[format]}"), 3, 6)
 
 
 @pytest.fixture(scope="module")
