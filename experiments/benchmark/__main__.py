@@ -6,7 +6,7 @@
     python -m experiments.benchmark --kinds as_run                 # experiments.compare, against PyTorch doing the same
     python -m experiments.benchmark --against DIR                  # in turns with another checkout of keras_seq
     python -m experiments.benchmark --kinds nanogpt --backend jax       # nanoGPT's character run on a GPU, beside it
-    python -m experiments.benchmark --kinds generation pipeline
+    python -m experiments.benchmark --kinds generation exports pipeline
     python -m experiments.benchmark --kinds sizes                  # how time and memory grow with T, B, D, V and layers
     python -m experiments.benchmark --smoke                        # one tiny case of each kind
 
@@ -29,16 +29,20 @@ import sys
 from collections.abc import Sequence
 
 from experiments.benchmark import report
-from experiments.benchmark.cases import Case
+from experiments.benchmark.cases import RUNTIMES, Case
 from experiments.benchmark.turns import BenchmarkConfig, describe_device, speedup, take_turns
 from keras_seq.commands.exit_status import exit_with_message
 from keras_seq.commands.options import command_line
 from keras_seq.runs.folders import timestamped_folder
 
 
+PACKAGES = {"onnx": "onnxruntime", "litert": "ai_edge_litert"}
+
+
 def measure_case(config: BenchmarkConfig, case: Case, device: dict) -> dict:
     """Measure one case and return its entry in result.json."""
     available = {"torch": importlib.util.find_spec("torch") is not None, "before": config.against is not None}
+    available |= {name: importlib.util.find_spec(PACKAGES[name.split("_")[0]]) is not None for name in RUNTIMES}
     implementations = [name for name in case.implementations if available.get(name, True)]
     measurements, errors = take_turns(config, case, implementations, device["platform"])
     measurement = measurements.get("keras_seq", {})

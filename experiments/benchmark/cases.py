@@ -5,9 +5,11 @@ from typing import Literal
 
 IMPLEMENTATIONS = {
     **{"keras_seq": "keras_seq", "before": "--against", "keras": "keras.layers"},
-    **{"uncached": "without a cache", "torch": "PyTorch"},
+    **{"uncached": "without a cache", "onnx": "onnxruntime", "onnx_int8": "onnxruntime, int8"},
+    **{"litert": "LiteRT", "litert_int8": "LiteRT, int8", "torch": "PyTorch"},
 }
-Kind = Literal["step", "as_run", "nanogpt", "generation", "pipeline", "sizes"]
+RUNTIMES = ("onnx", "onnx_int8", "litert", "litert_int8")
+Kind = Literal["step", "as_run", "nanogpt", "generation", "exports", "pipeline", "sizes"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,13 +20,14 @@ class Case:
     as_run        the steps of `experiments.compare`: batches drawn from a text, its optimizer
     nanogpt       nanoGPT's character run from its first step to its last, validated on the way
     generation    sample texts of T tokens
+    exports       sample a text of T tokens, also from an exported file
     pipeline      draw batches, or encode and decode a text
     sizes         steps of keras_seq alone, to see how time and memory grow with one size
     """
 
     kind: Kind
     model: str
-    """"lstm", "transformer", "gpt2" or "attention"; the name of an input pipeline."""
+    """"lstm", "transformer", "gpt2", "mamba2" or "attention"; the name of an input pipeline."""
     batch_size: int
     sequence_length: int
     """T, in tokens."""
@@ -67,7 +70,9 @@ class Case:
     def implementations(self) -> tuple[str, ...]:
         """Keys of IMPLEMENTATIONS that do this work."""
         others = {"step": ("keras", "torch"), "as_run": ("torch",), "nanogpt": ("torch",), "generation": ("uncached",)}
-        torch = ("torch",) if (self.kind, self.model) == ("generation", "transformer") else ()  # nanoGPT's generate
+        others["exports"] = RUNTIMES
+        in_torch = {("generation", "transformer"), ("exports", "transformer"), ("exports", "lstm")}
+        torch = ("torch",) if (self.kind, self.model) in in_torch else ()  # of the Transformer, nanoGPT's generate
         return ("keras_seq", "before", *others.get(self.kind, ()), *torch)
 
     @property
@@ -144,6 +149,10 @@ CASES = {
         for sizes in (SMALL_GPT, SMALL_LSTM | {"units": 512})
         for batch_size in (1, 32)
     ],
+    "exports": [
+        Case("exports", **sizes | {"batch_size": 1, "sequence_length": 256})
+        for sizes in (SMALL_LSTM | {"units": 512}, SMALL_GPT, {"model": "mamba2"})
+    ],
     "pipeline": [Case("pipeline", name, 50, 200) for name in PIPELINES],
     "sizes": _sizes(),
 }
@@ -152,6 +161,7 @@ SMOKE_CASES = (
     Case("as_run", optimizer="muon", **TINY | {"model": "lstm", "units": 8}),
     Case("nanogpt", steps=3, **TINY | NANOGPT),
     Case("generation", **TINY),
+    Case("exports", **TINY | {"model": "lstm", "units": 8, "batch_size": 1}),
     Case("pipeline", "RandomWindows", 2, 8),
     Case("sizes", **TINY | {"model": "attention"}),
 )

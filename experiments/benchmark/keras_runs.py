@@ -6,14 +6,16 @@ info           tokens_per_step, and what the report says of the model
 
 import importlib.metadata
 import itertools
+import pathlib
 import platform
+import tempfile
 import time
 
 import keras
 import numpy as np
 
 import keras_seq
-from experiments.benchmark.cases import Case
+from experiments.benchmark.cases import RUNTIMES, Case
 from experiments.benchmark.text import LEARNING_RATE, STEPS, Text, warmup_steps
 from keras_seq import models, training
 from keras_seq.data import RandomWindows, SequentialWindows, StatefulWindows, load_corpus
@@ -22,6 +24,7 @@ from keras_seq.generation import SamplingLoop
 from keras_seq.models.counts import flops_per_token
 from keras_seq.ops.attention import causal_attention
 from keras_seq.ops.compiled import compiled
+from keras_seq.saving import export
 from keras_seq.tokenizers import CharacterTokenizer
 
 BACKEND = keras.backend.backend()
@@ -34,6 +37,7 @@ def prepare(case: Case, implementation: str):
     if case.model == "attention":
         return attention(case, implementation)
     kinds = {"as_run": text_training, "nanogpt": text_training, "generation": generation, "pipeline": pipeline}
+    kinds["exports"] = exported_generation if implementation in RUNTIMES else generation
     return kinds.get(case.kind, training_steps)(case, implementation)
 
 
@@ -45,6 +49,8 @@ def keras_seq_model(case: Case) -> keras.Model:
     if case.model == "lstm":
         config = models.LSTMConfig(embedding_dim=case.embedding_dim, units=case.units, num_layers=case.num_layers)
         return config.build_model(case.vocabulary_size, dtype=DTYPE_POLICIES[case.precision])
+    if case.model == "mamba2":  # at the sizes of `compare`
+        return models.Mamba2Config().build_model(case.vocabulary_size, dtype=DTYPE_POLICIES[case.precision])
     sizes = {"embedding_dim": case.embedding_dim, "num_layers": case.num_layers, "num_heads": case.num_heads}
     sizes |= {"feed_forward_dim": 4 * case.embedding_dim, "context_length": case.sequence_length}
     if case.model == "gpt2":  # without biases, and with the exact GELU
@@ -204,6 +210,27 @@ def generation(case: Case, implementation: str):
             keras.ops.convert_to_numpy(last_logits(np.zeros((case.batch_size, length), "int32")))
 
     return run_steps, {"tokens_per_step": case.batch_size * len(case.prefix_lengths)}
+
+
+def exported_generation(case: Case, implementation: str):
+    """Prepare the sampling of a text by the steps of an exported file, in NumPy, as docs/onnx_generate.py does it."""
+    format, *quantization = implementation.split("_")
+    kind, suffix = {"onnx": (models.OnnxModel, ".onnx"), "litert": (models.LiteRTModel, ".tflite")}[format]
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, f"model{suffix}")
+        export(keras_seq_model(case), path, format, quantization="int8" if quantization else None)
+        model, num_bytes = kind(path), path.stat().st_size
+    draws = np.random.default_rng(0)
+
+    def run_steps(num_steps):
+        for _ in range(num_steps):
+            ids, state = np.ones((1, 1), "int32"), model.get_initial_state(1)
+            for _ in range(case.sequence_length - 1):
+                logits, state = model.step(ids, state)
+                weights = np.exp(logits[0] - logits.max()).cumsum()
+                ids = np.array([[np.searchsorted(weights, draws.random() * weights[-1])]], "int32")
+
+    return run_steps, {"tokens_per_step": case.sequence_length - 1, "file_bytes": num_bytes}
 
 
 def pipeline(case: Case, implementation: str):

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from experiments.benchmark.cases import IMPLEMENTATIONS, Case
+from experiments.benchmark.cases import IMPLEMENTATIONS, RUNTIMES, Case
 from experiments.benchmark.text import LOSS
 from keras_seq.files import write_json, write_text
 from keras_seq.reports.tables import Table
@@ -12,6 +12,7 @@ TITLES = {
     "as_run": "Training on a text, as experiments.compare does it",
     "nanogpt": f"nanoGPT's character run (mark: {LOSS} nats)",
     "generation": "Generation",
+    "exports": "Generation of one text by exported files",
     "pipeline": "Input pipelines",
     "sizes": "Steps of keras_seq by size",
 }
@@ -68,6 +69,8 @@ def table(group: list[dict]) -> Table:
         columns |= tokens | losses
     if group[0]["case"]["kind"] == "sizes":
         columns["ms per step"] = lambda result: number(result["seconds_per_step"], 1000, 1)
+    if group[0]["case"]["kind"] == "exports":
+        columns |= {f"bytes of {IMPLEMENTATIONS[name]}": _measured(name, "file_bytes") for name in RUNTIMES}
     columns |= {f"{IMPLEMENTATIONS[name]}, MB": _measured(name, "peak_megabytes") for name in names}
     return Table.of(group, columns)
 

@@ -63,7 +63,11 @@ class LSTM(nn.Module):
         self.head = nn.Linear(case.units, case.vocabulary_size)
 
     def forward(self, ids):
-        return self.head(self.lstm(self.embedding(ids))[0])
+        return self.step(ids)[0]
+
+    def step(self, ids, state=None):
+        y, state = self.lstm(self.embedding(ids), state)
+        return self.head(y), state
 
 
 class Block(nn.Module):
@@ -165,6 +169,7 @@ def prepare(case: Case, implementation: str):
     if case.model == "attention":
         return attention(case)
     kinds = {"as_run": text_training, "nanogpt": text_training, "generation": generation}
+    kinds["exports"] = lstm_generation if case.model == "lstm" else generation
     return kinds.get(case.kind, training_steps)(case)
 
 
@@ -234,6 +239,22 @@ def generation(case: Case):
         wait()
 
     return run_steps, {"tokens_per_step": case.batch_size * len(prefixes)}
+
+
+def lstm_generation(case: Case):
+    """Prepare the sampling of a text by an LSTM, whose state is carried from token to token."""
+    model = LSTM(case).to(DEVICE).eval()
+
+    @torch.no_grad()
+    def run_steps(num_steps):
+        for _ in range(num_steps):
+            ids, state = torch.ones((case.batch_size, 1), dtype=torch.long, device=DEVICE), None
+            for _ in range(case.sequence_length - 1):
+                logits, state = model.step(ids, state)
+                ids = torch.multinomial(torch.softmax(logits[:, -1], dim=-1), 1)
+        wait()
+
+    return run_steps, {"tokens_per_step": case.batch_size * (case.sequence_length - 1)}
 
 
 def _nanogpt_optimizer(model):
