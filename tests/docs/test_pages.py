@@ -24,6 +24,7 @@ LONG = (
     "generation",
     "pretrained",
     "recurrent",
+    "exports",
 )  # train, compile, build many models
 
 

@@ -3,6 +3,7 @@
 PyTorch's formats are written by a process of its own, once for all models.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -38,7 +39,8 @@ def save_keras(model, path):
 
 def can_be_written(column, name, folder) -> bool:
     """Return whether a model goes into the format of a column."""
-    model = SMALL[name].build_model(VOCABULARY)
+    config = dataclasses.replace(SMALL[name], dropout=0.0)  # which no class of Mamba in transformers has
+    model = config.build_model(VOCABULARY)
     path = folder / f"{name}-{column.replace(' ', '-')}"
     try:
         if column == ".keras":
@@ -94,7 +96,7 @@ def test_the_table_has_all_models_and_formats():
         assert {*cells} == {*COLUMNS, *OTHERS}
 
 
-@pytest.mark.parametrize("names", [UNLIKE, pytest.param([*LANGUAGE_MODELS], marks=pytest.mark.rare)], ids=["two", "all"])
+@pytest.mark.parametrize("names", [UNLIKE, pytest.param([*LANGUAGE_MODELS], marks=pytest.mark.slow)], ids=["two", "all"])
 def test_the_table_is_true(names, tmp_path):
     for package in {package for packages in PACKAGES.values() for package in packages}:
         pytest.importorskip(package)
