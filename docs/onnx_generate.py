@@ -1,6 +1,6 @@
 """Continue a text by a character model in an ONNX file of keras_seq, with NumPy and onnxruntime alone.
 
-    python onnx_generate.py model.onnx "ROMEO:" 200 0.8     # 200 characters; temperature 0 takes the likeliest
+Run `python onnx_generate.py model.onnx "ROMEO:" 200 0.8`: 200 characters at temperature 0.8; 0 takes the likeliest.
 """
 
 import json
@@ -19,7 +19,8 @@ limit, parts, random = metadata["context_length"] or np.inf, metadata["state"], 
 
 
 def initial_state():
-    shapes = [[1 if size is None else size for size in part["shape"]] for part in parts]  # one row
+    """Return the arrays of one row before the first position."""
+    shapes = [[1 if size is None else size for size in part["shape"]] for part in parts]
     return [np.resize(np.array(part["initial"], part["dtype"]), s) for part, s in zip(parts, shapes, strict=True)]
 
 
