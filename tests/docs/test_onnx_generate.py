@@ -49,7 +49,7 @@ def exported(tmp_path_factory):
         model = tiny_config(name, context_length=9).build_model(TOKENIZERS[name].vocabulary_size)
         random = np.random.default_rng(4)
         for weight in model.trainable_variables:
-            weight.assign(random.normal(size=weight.shape, scale=0.5))
+            weight.assign(random.normal(size=weight.shape))
         keras_seq.export(model, path, tokenizer=TOKENIZERS[name])
         return path, model
 
