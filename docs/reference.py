@@ -20,6 +20,7 @@ PACKAGES = (
 TOP_LEVEL = {
     **{"train": "runs.train", "load_run": "runs.load_run", "report": "runs.report"},
     **{"generate": "generation.generate", "score": "evaluation.score_text", "stream": "generation.stream"},
+    "export": "saving.export",
 }
 INHERITED = {"build", "build_from_config", "call", "get_config", "from_config", "compute_output_shape"}  # Keras's
 LINK = re.compile(r"\[((?:[^][]|\[[^][]*\])*)\]\(([^()\s#:]+)(#[^()\s]*)?\)")

@@ -24,6 +24,7 @@ LONG = (
     "generation",
     "pretrained",
     "recurrent",
+    "exports",
 )  # train, compile, build many models
 
 
@@ -32,6 +33,8 @@ LONG = (
 )
 def test_the_blocks_of_a_page_run(page, monkeypatch):
     monkeypatch.chdir(ROOT)
+    for package in ("torch", "onnxscript", "ai_edge_litert") if page.stem == "exports" else ():
+        pytest.importorskip(package)
     for example in Sybil([PythonCodeBlockParser(doctest_optionflags=NUMBER)]).parse(page):
         example.evaluate()
     MODELS.pop("my_model", None)  # which docs/experiments.md registers
