@@ -1,7 +1,7 @@
 """keras_seq: sequence models for Keras 3.
 
-Everything but the exports of `keras_seq.saving` and `callbacks.Profiler` runs on every backend of Keras. Importing
-keras_seq registers layers and models, so that saved models load; the rest is imported on demand.
+Everything but `callbacks.Profiler` runs on every backend of Keras; `export` starts a process with the backend that it
+needs. Importing keras_seq registers layers and models, so that saved models load; the rest is imported on demand.
 """
 
 import importlib

@@ -35,7 +35,6 @@ from keras_seq.commands.exit_status import exit_with_message
 from keras_seq.commands.options import command_line
 from keras_seq.runs.folders import timestamped_folder
 
-
 PACKAGES = {"onnx": "onnxruntime", "litert": "ai_edge_litert"}
 
 

@@ -32,8 +32,8 @@ class BenchmarkConfig:
     """Leave a GPU alone."""
     kinds: tuple[Kind, ...] = ("step",)
     """What to measure. step: training steps on one batch. as_run: those of experiments.compare, on a text. nanogpt:
-    nanoGPT's character run, whole, in bfloat16. generation: sampling texts. exports: one, from files. pipeline: drawing batches. sizes: how time
-    and memory of a step grow with each size."""
+    nanoGPT's character run, whole, in bfloat16. generation: sampling texts. exports: one text, from files. pipeline:
+    drawing batches. sizes: how time and memory of a step grow with each size."""
     against: str | None = None
     """A checkout of another version of keras_seq (git worktree add DIR COMMIT) to measure in turns with this one."""
     cases: tuple[int, ...] = ()

@@ -22,7 +22,7 @@ from keras_seq.data import load_corpus
 from keras_seq.evaluation import TextScore, score_text
 from keras_seq.files import write_text
 from keras_seq.reports.pages import describe_run, percent, render, run_label
-from keras_seq.runs.finished_run import Unknown, handle_unknown, read_standard_input
+from keras_seq.runs.finished_run import RUNTIMES, Unknown, handle_unknown, load_exported, read_standard_input
 from keras_seq.tracking.tracker import scoring_bar
 from keras_seq.training import load_language_model
 
@@ -98,7 +98,8 @@ def score_page(score: TextScore, run: pathlib.Path, vocabulary_size: int, num_hi
 def main(arguments: list[str] | None = None):
     """Run the command line."""
     config = command_line(ScoreTextConfig, "keras-seq score", __doc__, arguments)
-    model, tokenizer = load_language_model(config.run)
+    is_exported = config.run.suffix in RUNTIMES
+    model, tokenizer = (load_exported if is_exported else load_language_model)(config.run)
     text = handle_unknown(read_text(config), tokenizer, config.unknown)
     with scoring_bar("scoring"):
         score = score_text(model, tokenizer, text)

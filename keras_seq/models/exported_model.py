@@ -155,6 +155,9 @@ class ExportedModel:
         tensor_checks.ids_below("ids", ids, self.vocabulary_size)
         state = self.get_initial_state(len(ids)) if state is None else self._checked(state, len(ids))
         logits, state = self._run(np.ascontiguousarray(ids, "int32"), state)
+        if self.context_length is not None and np.isnan(logits[..., 0]).any():
+            limit = f"context_length={self.context_length}"
+            raise ValueError(f"The state would hold more than {limit} positions: begin again from get_initial_state.")
         return (logits, state) if return_state else logits
 
     def step(self, ids, state):
@@ -169,13 +172,13 @@ class ExportedModel:
     def _checked(self, state, batch_size):
         expected = {part.name: part.first(batch_size) for part in self.state}
         if not isinstance(state, dict) or state.keys() != expected.keys():
-            found = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
-            raise ValueError(f"state={found}; expected {sorted(expected)}, as get_initial_state returns them.")
+            actual = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
+            raise ValueError(f"state={actual}; expected {sorted(expected)}, as get_initial_state returns them.")
         state = {name: np.asarray(ops.convert_to_numpy(part), order="C") for name, part in state.items()}
         for name, part in expected.items():
             if state[name].shape != part.shape or not np.can_cast(state[name].dtype, part.dtype, "same_kind"):
-                found = f"{state[name].dtype} {state[name].shape}"
-                raise ValueError(f"{name} is {found}; expected {part.dtype} {part.shape}.")
+                actual = f"{state[name].dtype} {state[name].shape}"
+                raise ValueError(f"{name} is {actual}; expected {part.dtype} {part.shape}.")
         return {name: part.astype(expected[name].dtype, copy=False) for name, part in state.items()}
 
     def _load(self, num_threads) -> str:
@@ -263,7 +266,7 @@ class LiteRTModel(ExportedModel):
         except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError) as error:
             raise ValueError(f"{self.path} is not a file of keras_seq.export that LiteRT can run: {error}") from None
         self._lock, signatures = threading.Lock(), self.interpreter.get_signature_list()
-        self.passes = {1: self.interpreter.get_signature_runner("step")} | {
+        self.runners = {1: self.interpreter.get_signature_runner("step")} | {
             int(name.removeprefix("pass_")): self.interpreter.get_signature_runner(name)
             for name in signatures
             if name.startswith("pass_")
@@ -271,7 +274,7 @@ class LiteRTModel(ExportedModel):
         return text
 
     def _state_shapes(self):
-        details, rows = self.passes[1].get_input_details(), self.metadata["batch_size"]
+        details, rows = self.runners[1].get_input_details(), self.metadata["batch_size"]
         axes = {part.name: part.batch_axis for part in self.state}
         shapes = {name: detail["shape"].tolist() for name, detail in details.items() if name != "ids"}
         for name, shape in shapes.items():
@@ -303,8 +306,8 @@ class LiteRTModel(ExportedModel):
     def _run_rows(self, ids, state):
         parts, start = [], 0
         while start < ids.shape[1]:
-            length = max(length for length in self.passes if length <= ids.shape[1] - start)
-            outputs = self.passes[length](ids=ids[:, start : start + length], **state)
+            length = max(length for length in self.runners if length <= ids.shape[1] - start)
+            outputs = self.runners[length](ids=ids[:, start : start + length], **state)
             logits, start = outputs.pop("logits"), start + length
             parts.append(logits[:, None] if length == 1 else logits)
             state = {part.name: outputs[f"new_{part.name}"] for part in self.state}

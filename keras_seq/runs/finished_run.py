@@ -11,6 +11,7 @@ from typing import Literal
 from keras_seq import pretrained
 from keras_seq.data import CorpusError, load_corpus
 from keras_seq.models import LiteRTModel, OnnxModel
+from keras_seq.models.exported_model import ExportedModel
 from keras_seq.pretrained.load import how_to_download
 from keras_seq.reports.pages import name_in_config
 from keras_seq.tokenizers import CharacterTokenizer
@@ -31,11 +32,9 @@ def load_run_or_folder(path: pathlib.Path) -> pretrained.Pretrained:
     Raises:
         ValueError: It is none of them, or has no tokenizer.
     """
-    if path.suffix in RUNTIMES and path.is_file():
-        model = RUNTIMES[path.suffix](path)
-        if model.tokenizer is None:
-            raise ValueError(f"{path} has no tokenizer; expected a file that was exported with one.")
-        return pretrained.Pretrained(model, model.tokenizer, None, model.vocabulary_size)
+    if path.suffix in RUNTIMES:
+        model, tokenizer = load_exported(path)
+        return pretrained.Pretrained(model, tokenizer, None, model.vocabulary_size)
     if not path.is_dir() and not path.name.endswith((".keras", ".json")):
         problem = "is not a folder" if path.exists() else "does not exist"
         raise ValueError(
@@ -49,6 +48,14 @@ def load_run_or_folder(path: pathlib.Path) -> pretrained.Pretrained:
     if loaded.tokenizer is None:
         raise ValueError(f"{path} has no tokenizer; expected a tokenizer.json beside its config.json.")
     return loaded
+
+
+def load_exported(path: pathlib.Path) -> tuple[ExportedModel, Tokenizer]:
+    """Return the model of an ONNX or LiteRT file, whose suffix is in RUNTIMES, and its tokenizer."""
+    model = RUNTIMES[path.suffix](path)
+    if model.tokenizer is None:
+        raise ValueError(f"{path} has no tokenizer; expected a file that was exported with one.")
+    return model, model.tokenizer
 
 
 def example_text(run: pathlib.Path) -> str:

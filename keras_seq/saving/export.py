@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 import keras
 import numpy as np
-from keras import ops
+from keras import ops, tree
 
 import keras_seq
 from keras_seq import checks
@@ -50,7 +50,7 @@ PACKAGES = {
 }
 MAX_BYTES = 2 << 30  # of a file of Protocol Buffers or FlatBuffers
 _LOCK = threading.Lock()  # torch's exporter is one for a process
-TOLERANCE = {None: 1e-4, "int8": 0.5}  # of the largest logit, in a file that is tried
+TOLERANCE = {None: 1e-4, "int8": 0.5}  # of the largest number of a tensor, in a file that is tried
 
 
 def export(
@@ -125,7 +125,7 @@ def export(
         else:
             _write_in_another_process(model, temporary, format, tokenizer, options)
         if format in ("onnx", "litert"):
-            _try(model, temporary, format, quantization)
+            _try(model, temporary, format, quantization, capacity)
 
 
 def _refused(model, format, error):
@@ -285,30 +285,34 @@ def main():
         sys.exit(text)
 
 
-def _try(model, path, format, quantization):
-    """Raise a ValueError unless the file computes three steps as the model does."""
+def _try(model, path, format, quantization, capacity):
+    """Raise a ValueError unless the file computes some positions as the model does, one by one and together."""
     try:
         exported = (OnnxModel if format == "onnx" else LiteRTModel)(path)
-        _compare(model, exported, quantization)
+        count = min(5, exported.context_length or 5)
+        ids = np.random.default_rng(0).integers(exported.vocabulary_size, size=(2, count)).astype("int32")
+        state = model.get_initial_state(2, *(() if capacity is None else (capacity,)))
+        other = exported.get_initial_state(2)
+        whole, last = exported(ids, return_state=True)
+        for t in range(count):
+            logits, state = model.step(ids[:, t : t + 1], state)
+            actual, other = exported.step(ids[:, t : t + 1], other)
+            _compare("logits", actual, logits, quantization)
+            _compare("logits of all positions", whole[:, t], logits, quantization)
+        for name, part, expected in zip(other, other.values(), tree.flatten(state), strict=True):
+            _compare(name, part, expected, quantization)
+            _compare(name, last[name], expected, quantization)
     except Exception as error:  # onnxruntime has a class for each of its status codes, all of them private
         raise _refused(model, format, error) from error
 
 
-def _compare(model, exported, quantization):
-    ids = np.random.default_rng(0).integers(exported.vocabulary_size, size=(2, 3)).astype("int32")
-    count = min(3, exported.context_length or 3)
-    capacity = () if model.context_length is None else (count,)
-    state, other = model.get_initial_state(2, *capacity), exported.get_initial_state(2)
-    for t in range(count):
-        logits, state = model.step(ids[:, t : t + 1], state)
-        found, other = exported.step(ids[:, t : t + 1], other)
-        logits = ops.convert_to_numpy(logits)
-        if not np.isfinite(logits).all():
-            raise ValueError("the model's logits are not finite: its weights have diverged.")
-        largest = np.abs(logits).max()
-        difference = np.abs(found - logits).max()
-        if not difference <= TOLERANCE[quantization] * max(1.0, largest):
-            raise ValueError(
-                f"logits of the file differ by {difference:.2g} from those of the model, of which the largest is "
-                f"{largest:.2g}."
-            )
+def _compare(name, actual, expected, quantization):
+    expected = ops.convert_to_numpy(expected)
+    if not np.isfinite(expected).all():
+        raise ValueError(f"the model's {name} are not finite: its weights have diverged.")
+    largest, difference = (np.abs(x, dtype="float64").max(initial=0) for x in (expected, actual - expected))
+    if not difference <= TOLERANCE[quantization] * max(1e-2, largest):
+        raise ValueError(
+            f"{name} of the file differ by {difference:.2g} from those of the model, of which the largest is "
+            f"{largest:.2g}."
+        )

@@ -169,7 +169,7 @@ def test_a_file_writes_and_scores_as_its_model(exported, format, name):
 def test_rows_and_lengths_of_a_litert_file_are_what_it_has_and_any_other(exported):
     model, other = exported("litert", batch_size=3, lengths=(4, 6))
     assert other.metadata["batch_size"] == 3
-    assert sorted(other.passes) == [1, 4, 6]
+    assert sorted(other.runners) == [1, 4, 6]
     for batch_size, length in ((1, 1), (2, 17), (3, 6), (7, 11)):
         ids = np.random.default_rng(0).integers(TOKENIZER.vocabulary_size, size=(batch_size, length))
         logits, state = other(ids, return_state=True)
