@@ -68,16 +68,21 @@ def state_parts(model, capacity: int | None = None) -> tuple[list[StatePart], ob
         capacity: As for `get_initial_state`.
     """
     one, two = (model.get_initial_state(size, *(() if capacity is None else (capacity,))) for size in (1, 2))
-    parts = []
-    for (path, first), other in zip(tree.flatten_with_path(one), tree.flatten(two), strict=True):
+    parts, others = [], named_tensors(two)
+    for name, first in named_tensors(one).items():
+        other = others[name]
         axes = [axis for axis, sizes in enumerate(zip(first.shape, other.shape, strict=True)) if sizes == (1, 2)]
         shape = tuple(None if axis in axes[:1] else size for axis, size in enumerate(first.shape))
         values = ops.convert_to_numpy(first)
         values = values.squeeze(axes[0]) if axes else values
         initial = values.flat[0].item() if values.size and (values == values.flat[0]).all() else values.tolist()
-        name = "_".join(["state", *map(str, path)])
         parts.append(StatePart(name, shape, tensor_checks.dtype_of(first), initial))
     return parts, one
+
+
+def named_tensors(state) -> dict:
+    """Return the tensors of a nested state by the names that they have in a file; backends order them differently."""
+    return {"_".join(["state", *map(str, path)]): tensor for path, tensor in tree.flatten_with_path(state)}
 
 
 class ExportedModel:

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 import keras
 import numpy as np
-from keras import ops, tree
+from keras import ops
 
 import keras_seq
 from keras_seq import checks
@@ -36,7 +36,7 @@ from keras_seq.layers import MultiHeadSelfAttention, PreNormResidual, Transforme
 from keras_seq.layers.attention.positions import AdditivePositions
 from keras_seq.layers.introspection import check_tokenizer, iter_layers
 from keras_seq.models import Ensemble, LanguageModel
-from keras_seq.models.exported_model import LiteRTModel, OnnxModel, state_parts
+from keras_seq.models.exported_model import LiteRTModel, OnnxModel, named_tensors, state_parts
 from keras_seq.saving.keras_file import save_model
 from keras_seq.tokenizers import Tokenizer, tokenizer_from_config
 
@@ -299,8 +299,8 @@ def _try(model, path, format, quantization, capacity):
             actual, other = exported.step(ids[:, t : t + 1], other)
             _compare("logits", actual, logits, quantization)
             _compare("logits of all positions", whole[:, t], logits, quantization)
-        for name, part, expected in zip(other, other.values(), tree.flatten(state), strict=True):
-            _compare(name, part, expected, quantization)
+        for name, expected in named_tensors(state).items():
+            _compare(name, other[name], expected, quantization)
             _compare(name, last[name], expected, quantization)
     except Exception as error:  # onnxruntime has a class for each of its status codes, all of them private
         raise _refused(model, format, error) from error

@@ -24,6 +24,7 @@ from keras_seq.models import (
     OnnxModel,
     TransformerConfig,
 )
+from keras_seq.models.exported_model import named_tensors
 from keras_seq.tokenizers import CharacterTokenizer
 from tests.conftest import often
 from tests.models.test_language_model import SMALL, VOCABULARY
@@ -68,7 +69,9 @@ def check_steps(model, exported, batch_size, steps=STEPS):
         expected, state = model.step(ids[:, t : t + 1], state)
         found, other = exported.step(ids[:, t : t + 1], other)
         logits.append(found)
-        for ours, theirs in zip([found, *other.values()], [expected, *tree.flatten(state)], strict=True):
+        states = named_tensors(state)
+        assert states.keys() == other.keys()
+        for ours, theirs in [(found, expected), *((other[name], states[name]) for name in states)]:
             theirs = ops.convert_to_numpy(theirs)
             assert ours.shape == theirs.shape
             assert ours.dtype == theirs.dtype
@@ -175,8 +178,8 @@ def test_rows_and_lengths_of_a_litert_file_are_what_it_has_and_any_other(exporte
         logits, state = other(ids, return_state=True)
         expected, last = model(ids, return_state=True)
         np.testing.assert_allclose(logits, ops.convert_to_numpy(expected), atol=1e-5)
-        for part, theirs in zip(state.values(), tree.flatten(last), strict=True):
-            np.testing.assert_allclose(part, ops.convert_to_numpy(theirs), atol=1e-5)
+        for name, theirs in named_tensors(last).items():
+            np.testing.assert_allclose(state[name], ops.convert_to_numpy(theirs), atol=1e-5)
 
 
 @pytest.mark.parametrize("format", RUNTIMES)
