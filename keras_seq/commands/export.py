@@ -61,8 +61,8 @@ class ExportConfig:
     """int8: weights in 8 bits, in ONNX and LiteRT."""
     batch_size: int = 1
     """Texts that a LiteRT file reads at a time."""
-    lengths: tuple[int, ...] = (64,)
-    """Numbers of tokens of the passes in a LiteRT file, beside its step of one token."""
+    lengths: tuple[int, ...] | None = None
+    """Numbers of tokens of the passes in a LiteRT file, beside its step of one token; by default 64, none in int8."""
 
     def __post_init__(self):
         check_options(self, batch_size=1)

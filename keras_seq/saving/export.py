@@ -61,7 +61,7 @@ def export(
     tokenizer=None,
     quantization: str | None = None,
     batch_size: int = 1,
-    lengths: Sequence[int] = (64,),
+    lengths: Sequence[int] | None = None,
     capacity: int | None = None,
 ) -> None:
     """Write a language model as one file, or as a SavedModel folder, with its state as inputs and outputs.
@@ -87,7 +87,8 @@ def export(
         quantization: `"int8"` for weights in 8 bits, in ONNX and LiteRT; the inputs of their matrices are rounded too,
             by the runtime. None for float32.
         batch_size: Number of rows in a LiteRT file.
-        lengths: Numbers of positions of the passes in a LiteRT file, at most the context length.
+        lengths: Numbers of positions of the passes in a LiteRT file, at most the context length; by default 64, and
+            none in int8, where the graph of a pass would be a tenth of the file.
         capacity: Number of positions that caches hold; the context length by default.
 
     Raises:
@@ -109,7 +110,7 @@ def export(
     options = {
         "quantization": quantization,
         "batch_size": checks.positive_integer("batch_size", batch_size),
-        "lengths": _checked_lengths(lengths, model.context_length),
+        "lengths": _checked_lengths(lengths, quantization, model.context_length),
         "capacity": None if capacity is None else checks.positive_integer("capacity", capacity),
     }
     for package in PACKAGES[format]:
@@ -175,7 +176,9 @@ def _check_model(model, format):
         raise ValueError(f'{model.name} has {size:,} bytes of weights; expected at most {MAX_BYTES:,} in "{format}".')
 
 
-def _checked_lengths(lengths, context_length):
+def _checked_lengths(lengths, quantization, context_length):
+    if lengths is None:
+        lengths = (64,) if quantization is None else ()
     if not isinstance(lengths, Sequence) or isinstance(lengths, str):
         raise ValueError(f"lengths={lengths!r}; expected a list of numbers of positions, such as (64,).")
     lengths = [checks.positive_integer("lengths", length) for length in lengths]
