@@ -144,6 +144,8 @@ class CausalDepthwiseConv1D(ExplicitState):
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
 
+    loops_over_positions = False
+
     compute_output_shape = same_shape
 
     def __init__(self, kernel_size: int = 4, kernel_initializer="lecun_uniform", bias_initializer="zeros", **kwargs):

@@ -1,8 +1,9 @@
 """A dense layer, y = activation(x W + b), rows of a table E[ids], and the cross-entropy of logits."""
 
+import keras
 from keras import ops
 
-from keras_seq.ops.dispatch import optimized
+from keras_seq.ops.dispatch import export_format, optimized
 
 
 @optimized
@@ -21,7 +22,19 @@ def add_bias(x, bias):
 @optimized
 def activate(function, x):
     """Compute `function(x)`, of each element or each row of x separately."""
-    return function(x)
+    return exportable(function)(x)
+
+
+def exportable(activation):
+    """Return the activation, which in an export to ONNX has operations that the format has."""
+    on_tensorflow = keras.backend.backend() == "tensorflow"
+    is_unknown = export_format() == "onnx" and on_tensorflow and activation is keras.activations.gelu
+    return _gelu if is_unknown else activation
+
+
+def _gelu(x):
+    """Compute gelu by erf; TensorFlow's has erfc, which tf2onnx does not know."""
+    return 0.5 * x * (1 + ops.erf(x * 0.5**0.5))
 
 
 @optimized
