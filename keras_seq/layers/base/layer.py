@@ -169,12 +169,12 @@ def freeze_inner_layers(layer) -> None:
 RIGHT_IN = {"tensorflow": ("onnx", "litert"), "torch": ("onnx",)}  # formats by backend
 
 
-def keras_export_format() -> str | None:
-    """Return the format of the `keras.Model.export` that makes this call: `"onnx"`, `"litert"` or None."""
+def keras_export() -> dict | None:
+    """Return the arguments of the `keras.Model.export` to ONNX or LiteRT that makes this call, or None."""
     frame = None if tensor_checks.is_torch_compiling() else inspect.currentframe()
     while frame is not None:
         if frame.f_code is _EXPORT and frame.f_locals.get("format") in ("onnx", "litert"):
-            return frame.f_locals["format"]
+            return frame.f_locals
         frame = frame.f_back
     return None
 
@@ -196,14 +196,14 @@ class NoKerasExport:
 
     def __call__(self, *args, **kwargs):
         """Apply the model, also inside of another one, but not for its export."""
-        if (format := keras_export_format()) is not None:
-            raise refusal(self.name, format, "a model of token ids is not")
+        if (arguments := keras_export()) is not None:
+            raise refusal(self.name, arguments["format"], "it is a model of token ids")
         return super().__call__(*args, **kwargs)
 
     def export(self, filepath, format: str = "tf_saved_model", *args, **kwargs) -> None:
         """Export the model, as `keras.Model.export`, to any of its formats but `"onnx"` and `"litert"`."""
         if format in ("onnx", "litert"):
-            raise refusal(self.name, format, "a model of token ids is not")
+            raise refusal(self.name, format, "it is a model of token ids")
         super().export(filepath, format, *args, **kwargs)
 
 
@@ -241,9 +241,9 @@ class Layer(keras.layers.Layer):
         """Check the inputs before Keras converts them, and apply the layer."""
         if tensor_checks.is_torch_compiling():
             return super().__call__(inputs, *args, **kwargs)
-        format = keras_export_format()
-        if format is not None:
-            self._check_export(format, inputs)
+        export = keras_export()
+        if export is not None:
+            self._check_export(export["format"], export["self"], export["input_signature"], inputs)
         tensor_checks.dense("inputs", inputs)
         named = kwargs.items()
         if args:
@@ -253,20 +253,23 @@ class Layer(keras.layers.Layer):
                 tensor_checks.dense(name, value, "booleans" if name.endswith("mask") else "real numbers")
         if self.built and self.input_spec is not None and hasattr(inputs, "shape"):
             self._check_shape(tuple(inputs.shape))
-        with contextlib.nullcontext() if format is None else exporting(format):
+        with contextlib.nullcontext() if export is None else exporting(export["format"]):
             return super().__call__(inputs, *args, **kwargs)
 
-    def _check_export(self, format, inputs):
+    def _check_export(self, format, model, signature, inputs):
         """Raise unless `keras.Model.export` writes a file of this format that computes what the layer computes."""
         backend, reason = keras.backend.backend(), None
+        specs = keras.tree.flatten(signature or getattr(model, "inputs", None) or [])
+        lengths = [size for spec in specs for size in spec.shape[1:]]
+        is_known = None not in lengths if specs else inputs.shape[1] != 1  # torch traces 1 for what is unknown
         if format not in RIGHT_IN.get(backend, ()):
             reason = f"on {backend} it would be right for one size only, if at all"
         elif self.compute_dtype != "float32":
             reason = f"it computes in {self.compute_dtype}, and runtimes in float32"
         elif self.matrix_mode in MODES:
             reason = f"its matrices are in {self.matrix_mode}"
-        elif backend == "torch" and self.loops_over_positions and inputs.shape[1] == 1:
-            reason = "torch traces the number of positions, which is unknown or 1"
+        elif backend == "torch" and self.loops_over_positions and not is_known:
+            reason = "torch traces one number of positions, and that of the model is unknown"
         if reason is not None:
             raise refusal(f"{self.name} ({type(self).__name__})", format, reason)
 

@@ -9,6 +9,10 @@ from keras_seq.ops.dispatch import export_format, optimized
 @optimized
 def dense(x, kernel, bias):
     """Compute x W + b for `x [..., D]`, `kernel [D, W]` and `bias [W]` or None: `[..., W]`."""
+    if (
+        export_format() == "onnx" and len(x.shape) == 3
+    ):  # tf2onnx loses a Reshape, which Keras puts here, before another
+        kernel = ops.expand_dims(kernel, 0)
     x = ops.matmul(x, kernel)
     return x if bias is None else add_bias(x, bias)
 
