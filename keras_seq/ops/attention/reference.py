@@ -24,7 +24,7 @@ import keras
 from keras import ops
 
 from keras_seq.ops import tensor_checks
-from keras_seq.ops.dispatch import optimized, twins_enabled
+from keras_seq.ops.dispatch import export_format, optimized, twins_enabled
 from keras_seq.ops.tensor_checks import at_least_float32, where_valid
 
 
@@ -194,6 +194,17 @@ def segment_numbers(reset_mask):
     return ops.cast(ops.cumsum(ops.cast(reset_mask, "int32"), axis=-1), "int32")
 
 
+def true_first(mask):
+    """Return the positions of a mask `[B, T]`, those where it is true first: `[B, T]`, in order."""
+    length = ops.shape(mask)[1]
+    position = ops.arange(length, dtype="int32")
+    keys = ops.where(mask, position, position + length)
+    if export_format() is None or keras.backend.backend() != "torch":
+        return ops.argsort(keys, axis=-1)
+    keys = ops.sort(keys, axis=-1)  # torch writes no stable argsort to ONNX
+    return ops.where(keys < length, keys, keys - length)
+
+
 def count_elements(length, mask=None, start=0, reset_mask=None):
     """Count the non-padding elements of a document up to each position, its own included; arguments as below."""
     if mask is None:
@@ -208,9 +219,7 @@ def count_elements(length, mask=None, start=0, reset_mask=None):
     if length == 1:
         return ops.where(reset_mask, counted, counted + start)
     counted = ops.broadcast_to(counted, ops.shape(reset_mask))
-    segment, position = segment_numbers(reset_mask), ops.arange(length, dtype="int32")
-    # entry n is the position where segment n + 1 begins
-    begins = ops.argsort(ops.where(reset_mask, position, position + length), axis=-1)
+    segment, begins = segment_numbers(reset_mask), true_first(reset_mask)  # of segment n + 1 in entry n
     begin = ops.take_along_axis(ops.cast(begins, "int32"), ops.maximum(segment - 1, 0), axis=-1)
     before = ops.take_along_axis(counted if mask is None else counted - ops.cast(mask, "int32"), begin, axis=-1)
     before = before - 1 if mask is None else before
