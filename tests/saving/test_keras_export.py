@@ -167,6 +167,7 @@ OTHER_FORMS = {  # of layers, and of what they compute
     "rwkv": lambda: layers.RWKV7TimeMix(num_heads=2),
     "mlstm": lambda: layers.MLSTM(num_heads=2),
 }
+SHIFTING = {"convolution", "channel mix", "rwkv", "mlstm"}  # positions, which a mask reorders
 
 
 @exports
@@ -179,7 +180,11 @@ def test_other_arguments_and_masks_are_right_too(form, format, tmp_path):
     length = None if right == ANY else T
     ids = keras.Input((length,), dtype="int32")
     x = keras.layers.Embedding(2, D, mask_zero=True)(ids)
-    exported(keras.Model(ids, layer(x)), tmp_path / f"model{FORMATS[format]}", length)
+    path, model = tmp_path / f"model{FORMATS[format]}", keras.Model(ids, layer(x))
+    if BACKEND == "torch" and form in SHIFTING:
+        refuses(model, path, length)
+    else:
+        exported(model, path, length)
 
 
 @exports

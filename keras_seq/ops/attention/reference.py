@@ -196,13 +196,14 @@ def segment_numbers(reset_mask):
 
 def true_first(mask):
     """Return the positions of a mask `[B, T]`, those where it is true first: `[B, T]`, in order."""
+    if export_format() is not None and keras.backend.backend() == "torch":  # which writes no stable sort
+        raise ValueError(
+            f'A layer that shifts positions cannot be exported by Model.export(format="{export_format()}") on torch '
+            'with a mask: use keras_seq.export for a language model with its state, or format="torch".'
+        )
     length = ops.shape(mask)[1]
     position = ops.arange(length, dtype="int32")
-    keys = ops.where(mask, position, position + length)
-    if export_format() is None or keras.backend.backend() != "torch":
-        return ops.argsort(keys, axis=-1)
-    keys = ops.sort(keys, axis=-1)  # torch writes no stable argsort to ONNX
-    return ops.where(keys < length, keys, keys - length)
+    return ops.argsort(ops.where(mask, position, position + length), axis=-1)
 
 
 def count_elements(length, mask=None, start=0, reset_mask=None):
