@@ -32,8 +32,10 @@ def activate(function, x):
 def exportable(activation):
     """Return the activation, which in an export to ONNX has operations that the format has."""
     on_tensorflow = keras.backend.backend() == "tensorflow"
-    is_unknown = export_format() == "onnx" and on_tensorflow and activation is keras.activations.gelu
-    return _gelu if is_unknown else activation
+    if export_format() != "onnx" or not on_tensorflow:
+        return activation
+    known = {keras.activations.gelu: _gelu, keras.activations.celu: keras.activations.elu}  # alpha of both is 1
+    return known.get(activation, activation)
 
 
 def _gelu(x):
