@@ -7,9 +7,9 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.layer import MODES, Layer, MatrixAttribute, freeze_inner_layers, same_shape
+from keras_seq.layers.base.layer import Layer, MatrixAttribute, freeze_inner_layers, same_shape
 from keras_seq.ops import tensor_checks
-from keras_seq.ops.dense import activate, dense
+from keras_seq.ops.dense import activate, dense, exportable
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -20,13 +20,8 @@ class Dense(Layer, keras.layers.Dense):
     gradient is 15 to 40 % wrong. Arguments and weights are those of `keras.layers.Dense`.
     """
 
+    loops_over_positions = False
     kernel = MatrixAttribute()
-
-    @property
-    def exports_to_onnx(self) -> bool:
-        """Return whether `Model.export(format="onnx")` is right: tf2onnx does not know the erfc of gelu."""
-        has_erfc = keras.backend.backend() == "tensorflow" and self.activation is keras.activations.gelu
-        return self.matrix_mode not in MODES and not has_erfc
 
     def get_config(self):
         """Return the constructor's arguments; those of LoRA are left out, because a saved matrix includes it."""
@@ -40,7 +35,7 @@ class Dense(Layer, keras.layers.Dense):
     def call(self, inputs):
         """Map `[..., D]` to `[..., units]`."""
         x = dense(tensor_checks.real("inputs", inputs, self.compute_dtype), self.kernel, self.bias)
-        return x if self.activation is None else self.activation(x)
+        return x if self.activation is None else exportable(self.activation)(x)
 
 
 def cloned(initializer):
@@ -64,6 +59,7 @@ def inner_dense(layer, name: str, width: int, units: int, use_bias: bool, initia
 class BlockDiagonalDense(Layer):
     """Multiply each of `num_blocks` groups of features by a square matrix, a block of the kernel's columns."""
 
+    loops_over_positions = False
     kernel = MatrixAttribute()
     compute_output_shape = same_shape
 
@@ -142,6 +138,8 @@ class FeedForward(Layer):
     Raises:
         ValueError: If an argument is out of its range, or the width of the inputs is unknown.
     """
+
+    loops_over_positions = False
 
     compute_output_shape = same_shape
 

@@ -20,6 +20,8 @@ from keras_seq.ops.tensor_checks import at_least_float32
 class OverAxes(Layer):
     """Base class of normalizations over one or several axes, whose weights have the sizes of these axes."""
 
+    loops_over_positions = False
+
     def sizes(self, inputs_shape) -> tuple[int, ...]:
         """Check `axis` against the shape of the inputs, and return the sizes on these axes."""
         rank, axes = len(inputs_shape), self.axis if isinstance(self.axis, list | tuple) else [self.axis]
@@ -65,8 +67,6 @@ class LayerNormalization(OverAxes, keras.layers.LayerNormalization):
         ValueError: If `axis` is no axis of the inputs.
     """
 
-    exports_to_onnx = keras.backend.backend() == "tensorflow"  # torch's exporter loses an axis
-
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
         self.sizes(inputs_shape)
@@ -99,7 +99,6 @@ class RMSNormalization(OverAxes, keras.layers.RMSNormalization):
     """
 
     initial_scale = "ones"
-    exports_to_onnx = keras.backend.backend() == "tensorflow"  # torch's exporter loses an axis
 
     def __init__(self, axis=-1, epsilon: float = 1e-6, **kwargs):
         super().__init__(axis=axis, epsilon=epsilon, **kwargs)

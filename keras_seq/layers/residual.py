@@ -99,6 +99,8 @@ class PreNormResidual(ExplicitState):
         ValueError: If an argument is out of its range, a layer occurs twice, or the layers change the shape.
     """
 
+    loops_over_positions = False
+
     compute_output_shape = same_shape
 
     def __init__(

@@ -11,7 +11,7 @@ import math
 import keras
 from keras import ops
 
-from keras_seq.layers.base.layer import NoOnnxExport
+from keras_seq.layers.base.layer import NoKerasExport
 from keras_seq.layers.residual import check_states
 from keras_seq.models.language_model import LanguageModel, check_step
 from keras_seq.models.token_ids import TokenTargets, as_ids
@@ -19,7 +19,7 @@ from keras_seq.ops.tensor_checks import at_least_float32
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Ensemble(NoOnnxExport, TokenTargets, keras.Model):
+class Ensemble(NoKerasExport, TokenTargets, keras.Model):
     """Average the probabilities of its members, with the two calls of a `LanguageModel`.
 
         model = Ensemble([LSTMConfig(units=360).build_model(65), LSTMConfig(units=360).build_model(65)])

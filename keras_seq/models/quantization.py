@@ -13,7 +13,7 @@ import dataclasses
 import keras
 
 from keras_seq import checks
-from keras_seq.layers.base.layer import GROUP, MODES, NoOnnxExport
+from keras_seq.layers.base.layer import GROUP, MODES, NoKerasExport
 from keras_seq.layers.introspection import named_layers
 
 
@@ -42,7 +42,7 @@ def weight_only(mode: str):
     return keras.quantizers.Int4QuantizationConfig(activation_quantizer=None, block_size=GROUP)
 
 
-class Quantizable(NoOnnxExport):
+class Quantizable(NoKerasExport):
     """Part of a Keras model that can be quantized, saved and loaded again; to be listed before its other base class."""
 
     quantization = None  # None, "int8" or "int4"

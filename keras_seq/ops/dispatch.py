@@ -21,6 +21,7 @@ if keras.backend.backend() == "torch":
     import torch
 
 _enabled = True
+_export_format = None
 
 
 @contextlib.contextmanager
@@ -38,6 +39,23 @@ def reference():
         yield
     finally:
         _enabled = previous
+
+
+@contextlib.contextmanager
+def exporting(format: str):
+    """Run references in this context, with operations that a file of `"onnx"` or `"litert"` has."""
+    global _export_format
+    previous, _export_format = _export_format, format
+    try:
+        with reference():
+            yield
+    finally:
+        _export_format = previous
+
+
+def export_format() -> str | None:
+    """Return the format of `with exporting(format):`, or None outside of it."""
+    return _export_format
 
 
 def twins_enabled() -> bool:

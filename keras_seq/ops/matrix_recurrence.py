@@ -21,6 +21,7 @@ import math
 import keras
 from keras import ops
 
+from keras_seq.ops.dispatch import export_format
 from keras_seq.ops.linear_recurrence import LOG_ZERO, linear_recurrence
 from keras_seq.ops.recurrence import recurrence
 
@@ -35,6 +36,8 @@ def matrix_recurrence(
     args = q, k, v, log_decay, channel_log_decay, a, b, reset_mask
     if v.shape[1] == 1:
         return _one_position(*args, state)
+    if export_format() is not None:
+        return _position_by_position(*args, state)
     compute = _chunked if isinstance(v.shape[1], int) and v.shape[1] <= GROUP_SIZE else _grouped
     return compute(*args, state, chunk_size)
 
@@ -54,6 +57,34 @@ def _one_position(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state
     state = state + written
     y = ops.matmul(q[:, 0, :, None], state)  # [B, H, 1, V]
     return ops.swapaxes(y, 1, 2), state
+
+
+def _position_by_position(*args):
+    """Compute one position after the other, without triangular systems, of which no file knows, and for any T."""
+    *args, state = args
+    dtype, shape, output_shape = state.dtype, tuple(state.shape[1:]), tuple(args[2].shape[2:])
+    parts = [None if x is None else tuple(x.shape[2:]) for x in args]
+    (batch_size, length), sizes = ops.shape(args[2])[:2], [0 if part is None else math.prod(part) for part in parts]
+    rows = [
+        ops.reshape(ops.cast(x, dtype), (batch_size, length, size))
+        for x, size in zip(args, sizes, strict=True)
+        if x is not None
+    ]
+    ends = [*itertools.accumulate(sizes)]
+
+    def cell(row, y_and_state):
+        *position, reset_mask = (
+            None if part is None else ops.reshape(row[:, end - size : end], (-1, 1, *part))
+            for part, size, end in zip(parts, sizes, ends, strict=True)
+        )
+        reset_mask = None if reset_mask is None else reset_mask > 0
+        y, new = _one_position(*position, reset_mask, ops.reshape(y_and_state[1], (-1, *shape)))
+        return ops.reshape(y, (-1, math.prod(output_shape))), ops.reshape(new, (-1, math.prod(shape)))
+
+    first = ops.zeros((batch_size, math.prod(output_shape)), dtype)
+    rows, state = ops.concatenate(rows, axis=-1), ops.reshape(state, (batch_size, math.prod(shape)))
+    y, (_, state) = recurrence(cell, rows, (first, state))
+    return ops.reshape(y, (batch_size, length, *output_shape)), ops.reshape(state, (batch_size, *shape))
 
 
 def _grouped(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state, chunk_size):

@@ -44,6 +44,8 @@ def check_start(start, x):
 class AdditivePositions(Layer):
     """Base class of layers that add a vector by position; it counts the positions."""
 
+    loops_over_positions = False
+
     compute_output_shape = same_shape
 
     def __init__(self, **kwargs):
@@ -243,6 +245,8 @@ class SegmentEmbedding(Layer):
         ValueError: If an argument is out of its range, the inputs are not `[B, T, D]`, or the segment ids are not
             integers `[B, T]` or are out of range. In compiled code, where they are unknown, one out of range gives NaN.
     """
+
+    loops_over_positions = False
 
     def __init__(self, num_segments: int = 2, embeddings_initializer="uniform", **kwargs):
         super().__init__(**kwargs)

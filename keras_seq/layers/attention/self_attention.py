@@ -43,6 +43,8 @@ def _split_heads(x, num_heads, key_dim):
 class MultiHeadAttentionBase(Layer):
     """Base class of self-attention and cross-attention: their arguments and the four projections."""
 
+    loops_over_positions = False
+
     def __init__(
         self,
         num_heads: int,

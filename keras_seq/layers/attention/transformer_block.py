@@ -87,6 +87,8 @@ class TransformerBlock(Layer):
             if state or mask do not match the inputs, as for `MultiHeadSelfAttention`.
     """
 
+    loops_over_positions = False
+
     def __init__(
         self,
         num_heads: int,

@@ -9,6 +9,7 @@ A layer declares `kernel = MatrixAttribute()` in its class; its code reads and s
 by a `Matrix`, which knows the mode and changes it. Only weights are rounded, and not activations.
 """
 
+import contextlib
 import functools
 import gc
 import inspect
@@ -21,6 +22,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.base.configuration import constructor_arguments, output_spec
 from keras_seq.ops import tensor_checks
+from keras_seq.ops.dispatch import exporting
 from keras_seq.ops.tensor_checks import at_least_float32
 
 MODES = ("int8", "int4")
@@ -160,40 +162,48 @@ def freeze_inner_layers(layer) -> None:
         layer.trainable = False
 
 
-# `Model.export(format="onnx")` leaves invalid files or wrong numbers for models of these layers: on TensorFlow tf2onnx
-# writes what XLA compiles as an unknown operation, on torch one length is traced and others get wrong numbers. A layer
-# cannot ask for what it is traced: it looks for `keras.Model.export` among its callers.
+# `keras.Model.export` to ONNX and LiteRT. Layers compute by `keras_seq.ops.reference` for it, as no file knows what XLA
+# compiles, and refuse what would be wrong. A layer cannot ask for what it is traced: it looks for Keras's export among
+# its callers.
+
+RIGHT_IN = {"tensorflow": ("onnx", "litert"), "torch": ("onnx",)}  # formats by backend
 
 
-def refuse_onnx_export(layer) -> None:
-    """Raise in a call that `keras.Model.export(format="onnx")` makes, in whatever model the layer is."""
-    if tensor_checks.is_torch_compiling():
-        return
-    frame = inspect.currentframe()
+def keras_export() -> dict | None:
+    """Return the arguments of the `keras.Model.export` to ONNX or LiteRT that makes this call, or None."""
+    frame = None if tensor_checks.is_torch_compiling() else inspect.currentframe()
     while frame is not None:
-        if frame.f_code is _EXPORT and frame.f_locals.get("format") == "onnx":
-            raise ValueError(message(f"{layer.name} ({type(layer).__name__})"))
+        if frame.f_code is _EXPORT and frame.f_locals.get("format") in ("onnx", "litert"):
+            return frame.f_locals
         frame = frame.f_back
+    return None
 
 
 _EXPORT = inspect.unwrap(keras.Model.export).__code__
 
 
-def message(name: str) -> str:
-    """Return the error message for a layer or model of this name."""
-    return (
-        f'{name} cannot be exported by Model.export(format="onnx"), which would write an invalid file or wrong '
-        'numbers: use keras_seq.export for a language model with its state, or format="tf_saved_model".'
+def refusal(name: str, format: str, reason: str) -> ValueError:
+    """Return the error for a layer or model of this name."""
+    other = "torch" if keras.backend.backend() == "torch" else "tf_saved_model"
+    return ValueError(
+        f'{name} cannot be exported by Model.export(format="{format}"): {reason}; use keras_seq.export for a language '
+        f'model with its state, or format="{other}".'
     )
 
 
-class NoOnnxExport:
-    """Part of a Keras model of such layers; to be listed before its other base class."""
+class NoKerasExport:
+    """Part of a Keras model of token ids; to be listed before its other base class."""
+
+    def __call__(self, *args, **kwargs):
+        """Apply the model, also inside of another one, but not for its export."""
+        if (arguments := keras_export()) is not None:
+            raise refusal(self.name, arguments["format"], "it is a model of token ids")
+        return super().__call__(*args, **kwargs)
 
     def export(self, filepath, format: str = "tf_saved_model", *args, **kwargs) -> None:
-        """Export the model, as `keras.Model.export`, to any of its formats but `"onnx"`."""
-        if format == "onnx":
-            raise ValueError(message(self.name))
+        """Export the model, as `keras.Model.export`, to any of its formats but `"onnx"` and `"litert"`."""
+        if format in ("onnx", "litert"):
+            raise refusal(self.name, format, "it is a model of token ids")
         super().export(filepath, format, *args, **kwargs)
 
 
@@ -216,7 +226,7 @@ class Layer(keras.layers.Layer):
     matrices of a layer, but that activations are not rounded.
     """
 
-    exports_to_onnx = False  # whether `Model.export(format="onnx")` writes what the layer computes
+    loops_over_positions = True  # in Python, so that a trace by torch has one length; layers inside say it themselves
     matrices = types.MappingProxyType({})  # the layer's own, by name
 
     def __new__(cls, *args, **kwargs):
@@ -231,8 +241,9 @@ class Layer(keras.layers.Layer):
         """Check the inputs before Keras converts them, and apply the layer."""
         if tensor_checks.is_torch_compiling():
             return super().__call__(inputs, *args, **kwargs)
-        if not self.exports_to_onnx:
-            refuse_onnx_export(self)
+        export = keras_export()
+        if export is not None:
+            self._check_export(export["format"], export["self"], export["input_signature"], inputs)
         tensor_checks.dense("inputs", inputs)
         named = kwargs.items()
         if args:
@@ -242,7 +253,25 @@ class Layer(keras.layers.Layer):
                 tensor_checks.dense(name, value, "booleans" if name.endswith("mask") else "real numbers")
         if self.built and self.input_spec is not None and hasattr(inputs, "shape"):
             self._check_shape(tuple(inputs.shape))
-        return super().__call__(inputs, *args, **kwargs)
+        with contextlib.nullcontext() if export is None else exporting(export["format"]):
+            return super().__call__(inputs, *args, **kwargs)
+
+    def _check_export(self, format, model, signature, inputs):
+        """Raise unless `keras.Model.export` writes a file of this format that computes what the layer computes."""
+        backend, reason = keras.backend.backend(), None
+        specs = keras.tree.flatten(signature or getattr(model, "inputs", None) or [])
+        lengths = [size for spec in specs for size in spec.shape[1:]]
+        is_known = None not in lengths if specs else inputs.shape[1] != 1  # torch traces 1 for what is unknown
+        if format not in RIGHT_IN.get(backend, ()):
+            reason = f"on {backend} it would be right for one size only, if at all"
+        elif self.compute_dtype != "float32":
+            reason = f"it computes in {self.compute_dtype}, and runtimes in float32"
+        elif self.matrix_mode in MODES:
+            reason = f"its matrices are in {self.matrix_mode}"
+        elif backend == "torch" and self.loops_over_positions and not is_known:
+            reason = "torch traces one number of positions, and that of the model is unknown"
+        if reason is not None:
+            raise refusal(f"{self.name} ({type(self).__name__})", format, reason)
 
     def _check_shape(self, shape):
         rank, axes = self.input_spec.ndim, self.input_spec.axes

@@ -12,7 +12,7 @@ from keras_seq.layers.base.state import ExplicitState, join_finite, split_finite
 from keras_seq.layers.dense import inner_dense
 from keras_seq.layers.normalization import merge_heads, normalize_heads, split_heads
 from keras_seq.ops import tensor_checks
-from keras_seq.ops.attention import segment_numbers
+from keras_seq.ops.attention import segment_numbers, true_first
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -144,6 +144,8 @@ class CausalDepthwiseConv1D(ExplicitState):
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
 
+    loops_over_positions = False
+
     compute_output_shape = same_shape
 
     def __init__(self, kernel_size: int = 4, kernel_initializer="lecun_uniform", bias_initializer="zeros", **kwargs):
@@ -171,10 +173,9 @@ class CausalDepthwiseConv1D(ExplicitState):
         x, previous, mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
         segment, count = None if reset_mask is None else segment_numbers(reset_mask), None
-        if mask is not None:  # stable sort: non-padding positions first
+        if mask is not None:
             count = ops.cumsum(ops.cast(mask, "int32"), axis=1)
-            position = ops.arange(ops.shape(x)[1], dtype="int32")
-            order = ops.argsort(ops.where(mask, position, position + ops.shape(x)[1]), axis=1)
+            order = true_first(mask)
             x = _gather(x, order)
             segment = segment if segment is None else ops.take_along_axis(segment, order, axis=1)
         x = ops.concatenate([previous, x], axis=1)

@@ -19,10 +19,19 @@ from keras_seq.layers.dense import BlockDiagonalDense, cloned
 from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, DecayRadius, TokenMixer
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.attention import count_elements
+from keras_seq.ops.dispatch import export_format
 from keras_seq.ops.linear_recurrence import linear_recurrence
 from keras_seq.ops.tensor_checks import where_valid
 
 EXPONENT = 8.0  # c, by which a is the more sensitive to r
+
+
+def one_minus_exp(x):
+    """Return 1 - exp(x) for x <= 0, as exact for small ones."""
+    if export_format() is None:
+        return -ops.expm1(x)
+    half = ops.tanh(x / 2)  # no file of ONNX knows expm1
+    return -2 * half / (1 - half)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -92,7 +101,7 @@ class RGLRU(ExplicitState):
         r = ops.sigmoid(ops.cast(self.recurrence_gate(x), self.state_dtype))
         i = ops.sigmoid(ops.cast(self.input_gate(x), self.state_dtype))
         log_a = -EXPONENT * ops.softplus(ops.cast(self.decay, self.state_dtype)) * r
-        variance = ops.maximum(-ops.expm1(2 * log_a), 1e-12)  # the derivative of the root stays finite
+        variance = ops.maximum(one_minus_exp(2 * log_a), 1e-12)  # the derivative of the root stays finite
         drive = ops.where(is_first, 1.0, ops.sqrt(variance)) * i * ops.cast(x, self.state_dtype)
         a = where_valid(mask, ops.where(is_first, 0.0, ops.exp(log_a)), 1.0)
         if reset_mask is not None:

@@ -44,6 +44,8 @@ class RWKV7ChannelMix(ExplicitState):
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
 
+    loops_over_positions = False
+
     compute_output_shape = same_shape
 
     def __init__(

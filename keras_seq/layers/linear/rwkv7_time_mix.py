@@ -15,7 +15,7 @@ from keras_seq.layers.base.state import MAX_FACTOR, finite_inputs, with_nan
 from keras_seq.layers.linear.mixer import EvenlySpaced, ShiftRamp, TokenMixer
 from keras_seq.layers.normalization import merge_heads, normalize_heads, normalize_length
 from keras_seq.ops import tensor_checks
-from keras_seq.ops.attention import count_elements
+from keras_seq.ops.attention import count_elements, true_first
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.tensor_checks import where_valid
 
@@ -29,9 +29,7 @@ def previous_positions(x, last, mask=None, reset_mask=None):
     if mask is None:
         previous, last = ops.concatenate([ops.expand_dims(last, 1), x], axis=1)[:, :-1], x[:, -1]
     else:
-        position = ops.arange(length, dtype="int32")
-        order = ops.argsort(ops.where(mask, position, position + length), axis=1)  # valid positions first
-        positions = ops.concatenate([ops.expand_dims(last, 1), _gather(x, order)], axis=1)
+        positions = ops.concatenate([ops.expand_dims(last, 1), _gather(x, true_first(mask))], axis=1)
         valid = ops.cast(mask, "int32")
         count = ops.cumsum(valid, axis=1)
         previous, last = _gather(positions, count - valid), _gather(positions, count[:, -1:])[:, 0]

@@ -59,6 +59,8 @@ class Bidirectional(Layer):
             layers do not match.
     """
 
+    loops_over_positions = False
+
     def __init__(self, layer, merge_mode: str | None = "concat", backward_layer=None, **kwargs):
         super().__init__(**kwargs)
         if isinstance(layer, (Bidirectional, Stateful)) or not isinstance(layer, keras.layers.Layer):

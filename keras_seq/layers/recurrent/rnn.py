@@ -16,6 +16,7 @@ from keras_seq import checks
 from keras_seq.layers.base.layer import Layer, MatrixAttribute
 from keras_seq.layers.base.state import finite_inputs, prepare_inputs, shapes, with_nan
 from keras_seq.ops import tensor_checks
+from keras_seq.ops.dense import exportable
 from keras_seq.ops.recurrence import fused_rnn, recurrence
 from keras_seq.ops.tensor_checks import where_valid
 
@@ -267,7 +268,7 @@ class RecurrentBase(RNNInterface):
     @property
     def activations(self):
         """Return `(activation, recurrent_activation)`, or None for tanh and sigmoid, which have optimized kernels."""
-        activations = self.activation, self.recurrent_activation
+        activations = exportable(self.activation), exportable(self.recurrent_activation)
         return None if activations == (keras.activations.tanh, keras.activations.sigmoid) else activations
 
     @property
@@ -375,10 +376,10 @@ class SimpleRNN(RecurrentBase):
 
     def scan(self, z, h, mask, recurrent_dropout_mask, reset_mask=None):
         """Compute all time steps from the projected inputs `[B, T, units]`: `(y [B, T, units], h)`."""
-        recurrent_kernel = self._cast(self.recurrent_kernel)
+        recurrent_kernel, activation = self._cast(self.recurrent_kernel), exportable(self.activation)
 
         def cell(z, h):
             h_in = h if recurrent_dropout_mask is None else h * recurrent_dropout_mask
-            return ops.cast(simple_rnn_cell(z, h_in, recurrent_kernel, self.activation), h.dtype)
+            return ops.cast(simple_rnn_cell(z, h_in, recurrent_kernel, activation), h.dtype)
 
         return recurrence(cell, z, h, mask, reset_mask)

@@ -13,6 +13,7 @@ from keras_seq.ops.attention.reference import (
     masked_attention,
     segment_numbers,
     softmax_attention,
+    true_first,
     write_slots,
 )
 
@@ -34,5 +35,6 @@ __all__ = [
     "masked_attention",
     "segment_numbers",
     "softmax_attention",
+    "true_first",
     "write_slots",
 ]

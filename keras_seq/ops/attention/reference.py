@@ -24,7 +24,7 @@ import keras
 from keras import ops
 
 from keras_seq.ops import tensor_checks
-from keras_seq.ops.dispatch import optimized
+from keras_seq.ops.dispatch import export_format, optimized
 from keras_seq.ops.tensor_checks import at_least_float32, where_valid
 
 
@@ -205,6 +205,18 @@ def segment_numbers(reset_mask):
     return ops.cast(ops.cumsum(ops.cast(reset_mask, "int32"), axis=-1), "int32")
 
 
+def true_first(mask):
+    """Return the positions of a mask `[B, T]`, those where it is true first: `[B, T]`, in order."""
+    if export_format() is not None and keras.backend.backend() == "torch":  # which writes no stable sort
+        raise ValueError(
+            f'A layer that shifts positions cannot be exported by Model.export(format="{export_format()}") on torch '
+            'with a mask: use keras_seq.export for a language model with its state, or format="torch".'
+        )
+    length = ops.shape(mask)[1]
+    position = ops.arange(length, dtype="int32")
+    return ops.argsort(ops.where(mask, position, position + length), axis=-1)
+
+
 def count_elements(length, mask=None, start=0, reset_mask=None):
     """Count the non-padding elements of a document up to each position, its own included; arguments as below."""
     if mask is None:
@@ -219,9 +231,7 @@ def count_elements(length, mask=None, start=0, reset_mask=None):
     if length == 1:
         return ops.where(reset_mask, counted, counted + start)
     counted = ops.broadcast_to(counted, ops.shape(reset_mask))
-    segment, position = segment_numbers(reset_mask), ops.arange(length, dtype="int32")
-    # entry n is the position where segment n + 1 begins
-    begins = ops.argsort(ops.where(reset_mask, position, position + length), axis=-1)
+    segment, begins = segment_numbers(reset_mask), true_first(reset_mask)  # of segment n + 1 in entry n
     begin = ops.take_along_axis(ops.cast(begins, "int32"), ops.maximum(segment - 1, 0), axis=-1)
     before = ops.take_along_axis(counted if mask is None else counted - ops.cast(mask, "int32"), begin, axis=-1)
     before = before - 1 if mask is None else before
