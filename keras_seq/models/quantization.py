@@ -13,8 +13,9 @@ import dataclasses
 import keras
 
 from keras_seq import checks
-from keras_seq.layers.base.layer import GROUP, MODES, NoKerasExport
+from keras_seq.layers.base.layer import GROUP, MODES
 from keras_seq.layers.introspection import named_layers
+from keras_seq.ops.dispatch import keras_export, refusal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +41,22 @@ def weight_only(mode: str):
     if mode == "int8":
         return keras.quantizers.Int8QuantizationConfig(activation_quantizer=None)
     return keras.quantizers.Int4QuantizationConfig(activation_quantizer=None, block_size=GROUP)
+
+
+class NoKerasExport:
+    """Part of a Keras model of token ids; to be listed before its other base class."""
+
+    def __call__(self, *args, **kwargs):
+        """Apply the model, also inside of another one, but not for its export."""
+        if (arguments := keras_export()) is not None:
+            raise refusal(self.name, arguments["format"], "it is a model of token ids")
+        return super().__call__(*args, **kwargs)
+
+    def export(self, filepath, format: str = "tf_saved_model", *args, **kwargs) -> None:
+        """Export the model, as `keras.Model.export`, to any of its formats but `"onnx"` and `"litert"`."""
+        if format in ("onnx", "litert"):
+            raise refusal(self.name, format, "it is a model of token ids")
+        super().export(filepath, format, *args, **kwargs)
 
 
 class Quantizable(NoKerasExport):

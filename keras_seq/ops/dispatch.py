@@ -11,11 +11,13 @@
 
 import contextlib
 import functools
+import inspect
 import pathlib
 import re
 from collections.abc import Callable
 
 import keras
+from keras import ops
 
 if keras.backend.backend() == "torch":
     import torch
@@ -39,23 +41,6 @@ def reference():
         yield
     finally:
         _enabled = previous
-
-
-@contextlib.contextmanager
-def exporting(format: str):
-    """Run references in this context, with operations that a file of `"onnx"` or `"litert"` has."""
-    global _export_format
-    previous, _export_format = _export_format, format
-    try:
-        with reference():
-            yield
-    finally:
-        _export_format = previous
-
-
-def export_format() -> str | None:
-    """Return the format of `with exporting(format):`, or None outside of it."""
-    return _export_format
 
 
 def twins_enabled() -> bool:
@@ -90,6 +75,65 @@ def optimized(function: Callable) -> Callable:
 
     operation.on, operation.twin, operation.twins = on, twin, twins
     return operation
+
+
+# Exports: what files of ONNX and LiteRT know. `keras.Model.export` does not tell a layer that it traces it: the layer
+# looks for it among its callers.
+
+
+@contextlib.contextmanager
+def exporting(format: str):
+    """Run references in this context, with operations that a file of `"onnx"` or `"litert"` has."""
+    global _export_format
+    previous, _export_format = _export_format, format
+    try:
+        with reference():
+            yield
+    finally:
+        _export_format = previous
+
+
+def export_format() -> str | None:
+    """Return the format of `with exporting(format):`, or None outside of it."""
+    return _export_format
+
+
+def exportable(activation):
+    """Return the activation, which in an export to ONNX has operations that the format has."""
+    on_tensorflow = keras.backend.backend() == "tensorflow"
+    if export_format() != "onnx" or not on_tensorflow:
+        return activation
+    known = {keras.activations.gelu: _gelu, keras.activations.celu: keras.activations.elu}  # alpha of both is 1
+    return known.get(activation, activation)
+
+
+def _gelu(x):
+    """Compute gelu by erf; TensorFlow's has erfc, which tf2onnx does not know."""
+    return 0.5 * x * (1 + ops.erf(x * 0.5**0.5))
+
+
+def keras_export() -> dict | None:
+    """Return the arguments of the `keras.Model.export` to ONNX or LiteRT that makes this call, or None."""
+    if keras.backend.backend() == "torch" and torch.compiler.is_dynamo_compiling():
+        return None
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code is _EXPORT and frame.f_locals.get("format") in ("onnx", "litert"):
+            return frame.f_locals
+        frame = frame.f_back
+    return None
+
+
+_EXPORT = inspect.unwrap(keras.Model.export).__code__
+
+
+def refusal(name: str, format: str, reason: str) -> ValueError:
+    """Return the error for a layer or model that `keras.Model.export` would write wrongly."""
+    other = "torch" if keras.backend.backend() == "torch" else "tf_saved_model"
+    return ValueError(
+        f'{name} cannot be exported by Model.export(format="{format}"): {reason}; use keras_seq.export for a language '
+        f'model with its state, or format="{other}".'
+    )
 
 
 def on_gpu() -> bool:

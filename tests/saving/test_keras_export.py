@@ -22,7 +22,7 @@ pytestmark = [
 exports = pytest.mark.skipif(BACKEND == "jax", reason="Keras exports to ONNX by jax2onnx, and not to LiteRT")
 REFUSAL = r'cannot be exported by Model\.export\(format="{}"\): .*; use keras_seq\.export for .*\.$'
 FORMATS = {"onnx": ".onnx", "litert": ".tflite"}
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "exports_keras_table.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "exports.md"
 
 ANY, KNOWN, REFUSED = "right", "right for a known T", "refused"
 WITHOUT_A_LOOP = {

@@ -22,7 +22,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.base.configuration import constructor_arguments, output_spec
 from keras_seq.ops import tensor_checks
-from keras_seq.ops.dispatch import exporting
+from keras_seq.ops.dispatch import exporting, keras_export, refusal
 from keras_seq.ops.tensor_checks import at_least_float32
 
 MODES = ("int8", "int4")
@@ -162,50 +162,9 @@ def freeze_inner_layers(layer) -> None:
         layer.trainable = False
 
 
-# `keras.Model.export` to ONNX and LiteRT. Layers compute by `keras_seq.ops.reference` for it, as no file knows what XLA
-# compiles, and refuse what would be wrong. A layer cannot ask for what it is traced: it looks for Keras's export among
-# its callers.
+# `keras.Model.export` to ONNX and LiteRT: layers compute by what files know, and refuse what would be wrong.
 
 RIGHT_IN = {"tensorflow": ("onnx", "litert"), "torch": ("onnx",)}  # formats by backend
-
-
-def keras_export() -> dict | None:
-    """Return the arguments of the `keras.Model.export` to ONNX or LiteRT that makes this call, or None."""
-    frame = None if tensor_checks.is_torch_compiling() else inspect.currentframe()
-    while frame is not None:
-        if frame.f_code is _EXPORT and frame.f_locals.get("format") in ("onnx", "litert"):
-            return frame.f_locals
-        frame = frame.f_back
-    return None
-
-
-_EXPORT = inspect.unwrap(keras.Model.export).__code__
-
-
-def refusal(name: str, format: str, reason: str) -> ValueError:
-    """Return the error for a layer or model of this name."""
-    other = "torch" if keras.backend.backend() == "torch" else "tf_saved_model"
-    return ValueError(
-        f'{name} cannot be exported by Model.export(format="{format}"): {reason}; use keras_seq.export for a language '
-        f'model with its state, or format="{other}".'
-    )
-
-
-class NoKerasExport:
-    """Part of a Keras model of token ids; to be listed before its other base class."""
-
-    def __call__(self, *args, **kwargs):
-        """Apply the model, also inside of another one, but not for its export."""
-        if (arguments := keras_export()) is not None:
-            raise refusal(self.name, arguments["format"], "it is a model of token ids")
-        return super().__call__(*args, **kwargs)
-
-    def export(self, filepath, format: str = "tf_saved_model", *args, **kwargs) -> None:
-        """Export the model, as `keras.Model.export`, to any of its formats but `"onnx"` and `"litert"`."""
-        if format in ("onnx", "litert"):
-            raise refusal(self.name, format, "it is a model of token ids")
-        super().export(filepath, format, *args, **kwargs)
-
 
 SPELLINGS = {  # of arguments in Keras, KerasHub, PyTorch, transformers and tutorials, and here
     **dict.fromkeys(("intermediate_dim", "intermediate_size", "dim_feedforward", "hidden_dim"), "feed_forward_dim"),
@@ -260,8 +219,8 @@ class Layer(keras.layers.Layer):
         """Raise unless `keras.Model.export` writes a file of this format that computes what the layer computes."""
         backend, reason = keras.backend.backend(), None
         specs = keras.tree.flatten(signature or getattr(model, "inputs", None) or [])
-        lengths = [size for spec in specs for size in spec.shape[1:]]
-        is_known = None not in lengths if specs else inputs.shape[1] != 1  # torch traces 1 for what is unknown
+        # torch traces 1 for what is unknown
+        is_known = all(None not in spec.shape[1:] for spec in specs) if specs else inputs.shape[1] != 1
         if format not in RIGHT_IN.get(backend, ()):
             reason = f"on {backend} it would be right for one size only, if at all"
         elif self.compute_dtype != "float32":

@@ -16,7 +16,7 @@ from keras_seq import checks
 from keras_seq.layers.base.layer import Layer, MatrixAttribute
 from keras_seq.layers.base.state import finite_inputs, prepare_inputs, shapes, with_nan
 from keras_seq.ops import tensor_checks
-from keras_seq.ops.dense import exportable
+from keras_seq.ops.dispatch import exportable
 from keras_seq.ops.recurrence import fused_rnn, recurrence
 from keras_seq.ops.tensor_checks import where_valid
 

@@ -7,7 +7,6 @@ from keras_seq.ops.dense.reference import (
     add_bias,
     cross_entropy,
     dense,
-    exportable,
     projects_table,
     rows_of_table,
 )
@@ -17,4 +16,4 @@ if keras.backend.backend() == "tensorflow":
 elif keras.backend.backend() == "torch":
     import keras_seq.ops.dense.torch  # noqa: F401  (binds the twins)
 
-__all__ = ["activate", "add_bias", "cross_entropy", "dense", "exportable", "projects_table", "rows_of_table"]
+__all__ = ["activate", "add_bias", "cross_entropy", "dense", "projects_table", "rows_of_table"]

@@ -1,9 +1,8 @@
 """A dense layer, y = activation(x W + b), rows of a table E[ids], and the cross-entropy of logits."""
 
-import keras
 from keras import ops
 
-from keras_seq.ops.dispatch import export_format, optimized
+from keras_seq.ops.dispatch import export_format, exportable, optimized
 
 
 @optimized
@@ -25,20 +24,6 @@ def add_bias(x, bias):
 def activate(function, x):
     """Compute `function(x)`, of each element or each row of x separately."""
     return exportable(function)(x)
-
-
-def exportable(activation):
-    """Return the activation, which in an export to ONNX has operations that the format has."""
-    on_tensorflow = keras.backend.backend() == "tensorflow"
-    if export_format() != "onnx" or not on_tensorflow:
-        return activation
-    known = {keras.activations.gelu: _gelu, keras.activations.celu: keras.activations.elu}  # alpha of both is 1
-    return known.get(activation, activation)
-
-
-def _gelu(x):
-    """Compute gelu by erf; TensorFlow's has erfc, which tf2onnx does not know."""
-    return 0.5 * x * (1 + ops.erf(x * 0.5**0.5))
 
 
 @optimized
