@@ -51,13 +51,16 @@ class StatePart:
         """Return the axis of the rows, or None if all rows share the tensor."""
         return self.shape.index(None) if None in self.shape else None
 
+    def shape_of(self, batch_size: int) -> tuple:
+        """Return the shape of so many rows."""
+        return tuple(batch_size if size is None else size for size in self.shape)
+
     def first(self, batch_size: int) -> np.ndarray:
         """Return the value before the first position."""
-        shape = [batch_size if size is None else size for size in self.shape]
         initial = np.asarray(self.initial, self.dtype)
         if initial.ndim and self.batch_axis is not None:
             initial = np.expand_dims(initial, self.batch_axis)
-        return np.broadcast_to(initial, shape).copy()
+        return np.broadcast_to(initial, self.shape_of(batch_size)).copy()
 
 
 def state_parts(model, capacity: int | None = None) -> tuple[list[StatePart], object]:
@@ -175,16 +178,19 @@ class ExportedModel:
         return logits[:, -1], state
 
     def _checked(self, state, batch_size):
-        expected = {part.name: part.first(batch_size) for part in self.state}
-        if not isinstance(state, dict) or state.keys() != expected.keys():
+        names = {part.name for part in self.state}
+        if not isinstance(state, dict) or state.keys() != names:
             actual = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
-            raise ValueError(f"state={actual}; expected {sorted(expected)}, as get_initial_state returns them.")
-        state = {name: np.asarray(ops.convert_to_numpy(part), order="C") for name, part in state.items()}
-        for name, part in expected.items():
-            if state[name].shape != part.shape or not np.can_cast(state[name].dtype, part.dtype, "same_kind"):
-                actual = f"{state[name].dtype} {state[name].shape}"
-                raise ValueError(f"{name} is {actual}; expected {part.dtype} {part.shape}.")
-        return {name: part.astype(expected[name].dtype, copy=False) for name, part in state.items()}
+            raise ValueError(f"state={actual}; expected {sorted(names)}, as get_initial_state returns them.")
+        checked = {}
+        for part in self.state:
+            x = state[part.name]
+            x = np.asarray(x if isinstance(x, np.ndarray) else ops.convert_to_numpy(x), order="C")
+            shape = part.shape_of(batch_size)
+            if x.shape != shape or not np.can_cast(x.dtype, part.dtype, "same_kind"):
+                raise ValueError(f"{part.name} is {x.dtype} {x.shape}; expected {part.dtype} {shape}.")
+            checked[part.name] = x.astype(part.dtype, copy=False)
+        return checked
 
     def _load(self, num_threads) -> str:
         """Load the file, and return its metadata."""
