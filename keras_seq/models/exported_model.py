@@ -111,10 +111,8 @@ class ExportedModel:
         try:
             self.metadata = json.loads(text)
             self.name, self.vocabulary_size = self.metadata["name"], int(self.metadata["vocabulary_size"])
-            self.context_length, self.document_token = (
-                self.metadata["context_length"],
-                self.metadata["document_token"],
-            )
+            self.context_length = self.metadata["context_length"]
+            self.document_token = self.metadata["document_token"]
             self.state = [StatePart(**part | {"shape": tuple(part["shape"])}) for part in self.metadata["state"]]
             if {name: list(part.shape) for name, part in self.get_initial_state(1).items()} != self._state_shapes():
                 raise ValueError
