@@ -27,7 +27,7 @@ from keras_seq import pretrained
 from keras_seq.commands.exit_status import exit_with_message
 from keras_seq.commands.options import RunFolder, check_options, command_line
 from keras_seq.files import atomic_write
-from keras_seq.saving.export import export
+from keras_seq.saving.exporter import export
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.characters import with_text_input
 from keras_seq.training import load_run

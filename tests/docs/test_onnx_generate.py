@@ -19,7 +19,7 @@ import pytest
 
 import keras_seq
 from keras_seq.models.config import tiny_config
-from keras_seq.saving.export import PACKAGES
+from keras_seq.saving.exporter import PACKAGES
 from keras_seq.tokenizers import CharacterTokenizer
 from tests.conftest import often
 from tests.processes import ROOT, run_without

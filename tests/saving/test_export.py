@@ -1,6 +1,7 @@
 """`keras_seq.export`: what a file computes is what the model computes; what it cannot hold is refused before a file."""
 
 import functools
+import importlib.util
 import json
 import os
 import subprocess
@@ -258,7 +259,7 @@ def test_what_no_format_holds_is_refused_and_leaves_nothing(tmp_path):
 
 
 def test_a_missing_package_is_named_before_anything_is_written(tmp_path, monkeypatch):
-    find = keras_seq.saving.export.__globals__["importlib"].util.find_spec
+    find = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "onnxscript" else find(name))
     with pytest.raises(ImportError, match='format="onnx" needs onnxscript: pip install torch onnx onnxscript'):
         keras_seq.export(LSTMConfig(3, 4).build_model(5), tmp_path / "model.onnx")

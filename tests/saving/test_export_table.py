@@ -20,7 +20,7 @@ import keras_seq
 from keras_seq import pretrained
 from keras_seq.models import LANGUAGE_MODELS
 from keras_seq.saving import export
-from keras_seq.saving.export import BACKENDS, PACKAGES, SUFFIXES
+from keras_seq.saving.exporter import BACKENDS, PACKAGES, SUFFIXES
 from keras_seq.tokenizers import CharacterTokenizer
 from tests.models.test_language_model import SMALL, VOCABULARY
 from tests.processes import ROOT

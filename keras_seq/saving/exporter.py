@@ -265,7 +265,7 @@ def _write_in_another_process(model, path, format, tokenizer, options):
             shutil.copyfile(written, path)
 
 
-CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from keras_seq.saving.export import main; main()"
+CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from keras_seq.saving.exporter import main; main()"
 
 
 def main():
