@@ -35,13 +35,13 @@ from keras_seq.commands.exit_status import exit_with_message
 from keras_seq.commands.options import command_line
 from keras_seq.runs.folders import timestamped_folder
 
-PACKAGES = {"onnx": "onnxruntime", "litert": "ai_edge_litert"}
+PACKAGES = {"onnx": ("torch", "onnxscript", "onnxruntime"), "litert": ("tensorflow", "ai_edge_litert")}
 
 
 def measure_case(config: BenchmarkConfig, case: Case, device: dict) -> dict:
     """Measure one case and return its entry in result.json."""
     available = {"torch": importlib.util.find_spec("torch") is not None, "before": config.against is not None}
-    available |= {name: importlib.util.find_spec(PACKAGES[name.split("_")[0]]) is not None for name in RUNTIMES}
+    available |= {name: all(map(importlib.util.find_spec, PACKAGES[name.split("_")[0]])) for name in RUNTIMES}
     implementations = [name for name in case.implementations if available.get(name, True)]
     measurements, errors = take_turns(config, case, implementations, device["platform"])
     measurement = measurements.get("keras_seq", {})
