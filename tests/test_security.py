@@ -90,7 +90,8 @@ def test_models_of_others_are_read_by_the_careful_reader_alone():
         for name, call in calls(ast.parse(path.read_text(encoding="utf-8")))
         if name == "load_model" and getattr(call.func, "attr", "")
     ]
-    assert readers == ["keras_seq/saving/keras_file.py"]
+    own = "keras_seq/saving/exporter.py"  # reads what the process that started it has written
+    assert readers == [own, "keras_seq/saving/keras_file.py"]
 
 
 def test_the_network_is_asked_over_https_in_one_place_alone():

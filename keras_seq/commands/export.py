@@ -66,6 +66,8 @@ class ExportConfig:
 
     def __post_init__(self):
         check_options(self, batch_size=1)
+        if (shortest := min(self.lengths or (1,))) < 1:
+            raise ValueError(f"--lengths {shortest}: expected at least 1.")
         if self.quantization is not None and self.to not in ("onnx", "litert"):
             raise ValueError(f"--quantization {self.quantization}: expected --to onnx or litert.")
 

@@ -1,7 +1,6 @@
 """`keras_seq.export`: what a file computes is what the model computes; what it cannot hold is refused before a file."""
 
 import functools
-import importlib.util
 import json
 import os
 import subprocess
@@ -259,8 +258,7 @@ def test_what_no_format_holds_is_refused_and_leaves_nothing(tmp_path):
 
 
 def test_a_missing_package_is_named_before_anything_is_written(tmp_path, monkeypatch):
-    find = importlib.util.find_spec
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "onnxscript" else find(name))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "onnxscript" else object())
     with pytest.raises(ImportError, match='format="onnx" needs onnxscript: pip install torch onnx onnxscript'):
         keras_seq.export(LSTMConfig(3, 4).build_model(5), tmp_path / "model.onnx")
     assert not [*tmp_path.iterdir()]

@@ -228,7 +228,7 @@ def count_elements(length, mask=None, start=0, reset_mask=None):
         start = ops.expand_dims(start, -1) if len(start.shape) else start  # [B, 1] or a scalar
     if reset_mask is None:
         return counted + start
-    if length == 1:
+    if isinstance(length, int) and length == 1:
         return ops.where(reset_mask, counted, counted + start)
     counted = ops.broadcast_to(counted, ops.shape(reset_mask))
     segment, begins = segment_numbers(reset_mask), true_first(reset_mask)  # of segment n + 1 in entry n
