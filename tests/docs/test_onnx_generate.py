@@ -62,6 +62,15 @@ def expected_text(model, name, prompt):
     return text
 
 
+def check_texts(run, model, name):
+    """Check the texts of `run(prompt, temperature)`: ours at temperature 0, else as many characters."""
+    for prompt in (PROMPTS[name], LONG_PROMPT):
+        assert run(prompt, 0) == expected_text(model, name, prompt) + "\n"
+    text = run(PROMPTS[name], 0.8)
+    assert text.startswith(PROMPTS[name])
+    assert len(text) == len(PROMPTS[name]) + COUNT + 1
+
+
 @every_file
 def test_python_without_keras_writes_the_same_text(exported, name, tmp_path):
     path, model = exported(name)
@@ -73,11 +82,7 @@ def test_python_without_keras_writes_the_same_text(exported, name, tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    for prompt in (PROMPTS[name], LONG_PROMPT):
-        assert run(prompt, 0) == expected_text(model, name, prompt) + "\n"
-    text = run(PROMPTS[name], 0.8)
-    assert text.startswith(PROMPTS[name])
-    assert len(text) == len(PROMPTS[name]) + COUNT + 1
+    check_texts(run, model, name)
 
 
 @pytest.fixture(scope="session")
@@ -108,11 +113,7 @@ def test_node_writes_the_same_text(exported, folder, name):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    for prompt in (PROMPTS[name], LONG_PROMPT):
-        assert run(prompt, 0) == expected_text(model, name, prompt) + "\n"
-    text = run(PROMPTS[name], 0.8)
-    assert text.startswith(PROMPTS[name])
-    assert len(text) == len(PROMPTS[name]) + COUNT + 1
+    check_texts(run, model, name)
 
 
 @pytest.mark.rare
