@@ -1,4 +1,6 @@
-"""Sample tokens from any causal `keras.Model`, one forward pass over all ids for each token.
+"""Sample tokens outside of compiled code: from any causal `keras.Model`, and from a model in an exported file.
+
+An `ExportedReader` keeps the state of a file. A `keras.Model` without a state computes all ids again for each token:
 
     logits of the id at t  =  model(ids[:, :t] followed by zeros)[:, t - 1]
 
