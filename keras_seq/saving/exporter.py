@@ -5,6 +5,7 @@
     "litert"       TensorFlow      LiteRT (TensorFlow Lite)                 `LiteRTModel`
     "saved_model"  TensorFlow      TensorFlow
     "torch"        PyTorch         PyTorch, as a program of torch.export
+    "page"         TensorFlow      a browser: one HTML file
 
 The state is an input and an output, a tensor for each of its parts. On another backend of Keras than the one that
 writes the format, the model is saved and loaded by a process of its own. A file is tried before it gets its name: what
@@ -18,10 +19,7 @@ import math
 import os
 import pathlib
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
 
@@ -37,18 +35,26 @@ from keras_seq.layers.attention.positions import AdditivePositions
 from keras_seq.layers.introspection import check_tokenizer, iter_layers
 from keras_seq.models import Ensemble, LanguageModel
 from keras_seq.models.exported_model import LiteRTModel, OnnxModel, named_tensors, state_parts
-from keras_seq.saving.keras_file import save_model
-from keras_seq.tokenizers import Tokenizer, tokenizer_from_config
+from keras_seq.saving import page
+from keras_seq.saving.other_process import write_in_another_process
+from keras_seq.tokenizers import CharacterTokenizer, Tokenizer, tokenizer_from_config
 
-BACKENDS = {"onnx": "torch", "litert": "tensorflow", "saved_model": "tensorflow", "torch": "torch"}
-SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "saved_model": "", "torch": ".pt2"}
+BACKENDS = {
+    "onnx": "torch",
+    "litert": "tensorflow",
+    "saved_model": "tensorflow",
+    "torch": "torch",
+    "page": "tensorflow",
+}
+SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "saved_model": "", "torch": ".pt2", "page": ".html"}
 PACKAGES = {
     "onnx": ("torch", "onnx", "onnxscript", "onnxruntime"),
     "litert": ("tensorflow", "ai_edge_litert"),
     "saved_model": ("tensorflow",),
     "torch": ("torch",),
+    "page": ("tensorflow",),
 }
-MAX_BYTES = 2 << 30  # of a file of Protocol Buffers or FlatBuffers
+MAX_BYTES = {"onnx": 2 << 30, "litert": 2 << 30, "page": 1 << 28}  # of Protocol Buffers, FlatBuffers, what a page bears
 _LOCK = threading.Lock()  # torch's exporter is one for a process
 TOLERANCE = {None: 1e-4, "int8": 0.5}  # of the largest number of a tensor, in a file that is tried
 
@@ -79,13 +85,14 @@ def export(
 
     Args:
         model: A built `LanguageModel` or `Ensemble` that computes in float32.
-        path: Path to write to, ending in .onnx, .tflite or .pt2; of a new folder for a SavedModel.
+        path: Path to write to, ending in .onnx, .tflite, .pt2 or .html; of a new folder for a SavedModel.
         format: `"onnx"`: any number of rows and positions. `"litert"`: `batch_size` rows; a step, and a pass for each
-            of the lengths. `"saved_model"`: a step and a call of any length. `"torch"`: a step.
+            of the lengths. `"saved_model"`: a step and a call of any length. `"torch"`: a step. `"page"`: an HTML page
+            in which the model reads and writes; see also `export_page`.
         tokenizer: The tokenizer of the ids, which the file then holds; a SavedModel with a `CharacterTokenizer` also
-            generates text.
-        quantization: `"int8"` for weights in 8 bits, in ONNX and LiteRT; the inputs of their matrices are rounded too,
-            by the runtime. None for float32.
+            generates text, and a page needs one.
+        quantization: `"int8"` for weights in 8 bits, in ONNX, LiteRT and a page; the inputs of their matrices are
+            rounded too, by the runtime, but not in a page. None for float32.
         batch_size: Number of rows in a LiteRT file.
         lengths: Numbers of positions of the passes in a LiteRT file, at most the context length; by default 64, and
             none in int8, where the graph of a pass would be a tenth of the file.
@@ -97,6 +104,8 @@ def export(
         ImportError: A package that writes or tries the format is not installed.
     """
     checks.one_of("format", format, BACKENDS)
+    if format == "page":
+        return export_page([model], path, [tokenizer], quantization=quantization, capacity=capacity)
     path = pathlib.Path(path)
     _check_path(path, format)
     checks.one_of("quantization", quantization, (None, "int8"))
@@ -113,20 +122,90 @@ def export(
         "lengths": _checked_lengths(lengths, quantization, model.context_length),
         "capacity": None if capacity is None else checks.positive_integer("capacity", capacity),
     }
+    _check_packages(format)
+    with _LOCK, (atomic_folder if format == "saved_model" else atomic_write)(path) as temporary:
+        _write_on_its_backend(model, temporary, format, tokenizer, options)
+        if format in ("onnx", "litert"):
+            _try(model, temporary, format, quantization, capacity)
+
+
+def export_page(
+    models: Sequence[keras.Model],
+    path: str | os.PathLike,
+    tokenizers: Sequence[CharacterTokenizer],
+    *,
+    titles: Sequence[str] | None = None,
+    descriptions: Sequence[str] | None = None,
+    title: str = "Living models",
+    text: str = "",
+    quantization: str | None = None,
+    capacity: int | None = None,
+) -> None:
+    """Write one HTML page in which one or two language models read and write text, beside each other.
+
+    ```python
+    keras_seq.saving.export_page([lstm, transformer], "page.html", [tokenizer, tokenizer], text="To be, or")
+    ```
+
+    The page has its models inside and needs no server, network or library. It writes what `keras_seq.generate` writes
+    with the same seed.
+
+    Args:
+        models: One or two built models with a step, that compute in float32.
+        path: Path to write to, ending in .html.
+        tokenizers: Of each model.
+        titles: Of each model; its name by default.
+        descriptions: Of each model: what it was trained on, with which loss; none by default.
+        title: Of the page.
+        text: That the models have read when the page is opened.
+        quantization: `"int8"` for weights in 8 bits: a quarter of the size. None for float32.
+        capacity: Number of positions that caches hold; the context length by default.
+
+    Raises:
+        ValueError: A model has an operation that the page does not know, or an argument is out of its range.
+        ImportError: TensorFlow, which writes the graph, is not installed.
+    """
+    path = pathlib.Path(path)
+    _check_path(path, "page")
+    checks.one_of("quantization", quantization, (None, "int8"))
+    if not 1 <= len(models) <= 2 or len(tokenizers) != len(models):
+        raise ValueError(
+            f"{len(models)} models and {len(tokenizers)} tokenizers; expected one or two models, each with its own."
+        )
+    for model, tokenizer in zip(models, tokenizers, strict=True):
+        _check_model(model, "page")
+        if not isinstance(tokenizer, CharacterTokenizer):
+            raise ValueError(f"tokenizer={tokenizer!r}; a page reads characters: expected a CharacterTokenizer.")
+        check_tokenizer(tokenizer, model)
+    _check_packages("page")
+    options = {"quantization": quantization, "batch_size": 1, "lengths": (), "capacity": capacity}
+    with _LOCK, atomic_write(path) as temporary:
+        parts = []
+        for model, tokenizer in zip(models, tokenizers, strict=True):
+            _write_on_its_backend(model, temporary, "page", tokenizer, options)
+            parts.append(json.loads(temporary.read_text(encoding="utf-8")))
+        titles = [model.name for model in models] if titles is None else titles
+        descriptions = [""] * len(models) if descriptions is None else descriptions
+        temporary.write_text(page.page(parts, titles, descriptions, title, text), encoding="utf-8")
+
+
+def _check_packages(format):
     for package in PACKAGES[format]:
         if importlib.util.find_spec(package) is None:
             names = " ".join(name.replace("_", "-") for name in PACKAGES[format])
             raise ImportError(f'format="{format}" needs {package.replace("_", "-")}: pip install {names}.')
-    with _LOCK, (atomic_folder if format == "saved_model" else atomic_write)(path) as temporary:
-        if keras.backend.backend() == BACKENDS[format]:
-            try:
-                _write(model, temporary, format, tokenizer, **options)
-            except Exception as error:  # each exporter has errors of its own, of hundreds of lines
-                raise _refused(model, format, error) from error
-        else:
-            _write_in_another_process(model, temporary, format, tokenizer, options)
-        if format in ("onnx", "litert"):
-            _try(model, temporary, format, quantization, capacity)
+
+
+def _write_on_its_backend(model, path, format, tokenizer, options):
+    if keras.backend.backend() != (backend := BACKENDS[format]):
+        reason = write_in_another_process(model, path, format, backend, tokenizer, options)
+        if reason is not None:
+            raise _refused(model, format, ValueError(f"{reason} (in a process with KERAS_BACKEND={backend})"))
+        return
+    try:
+        _write(model, path, format, tokenizer, **options)
+    except Exception as error:  # each exporter has errors of its own, of hundreds of lines
+        raise _refused(model, format, error) from error
 
 
 def _refused(model, format, error):
@@ -172,8 +251,8 @@ def _check_model(model, format):
                 'quantization="int8".'
             )
     size = sum(math.prod(variable.shape) * 4 for variable in model.variables)
-    if format in ("onnx", "litert") and size > MAX_BYTES:
-        raise ValueError(f'{model.name} has {size:,} bytes of weights; expected at most {MAX_BYTES:,} in "{format}".')
+    if size > (limit := MAX_BYTES.get(format, math.inf)):
+        raise ValueError(f'{model.name} has {size:,} bytes of weights; expected at most {limit:,} in "{format}".')
 
 
 def _checked_lengths(lengths, quantization, context_length):
@@ -191,20 +270,25 @@ def _write(model, path, format, tokenizer, quantization, batch_size, lengths, ca
     """Write the file, on the backend that can."""
     parts, structure = state_parts(model, capacity)
     limit = min((length for length in (capacity, model.context_length) if length is not None), default=None)
-    metadata = json.dumps(
-        {
-            "name": model.name,
-            "version": keras_seq.__version__,
-            "vocabulary_size": _vocabulary_size(model),
-            "context_length": limit,
-            "document_token": getattr(model, "document_token", None),
-            "state": [dataclasses.asdict(part) for part in parts],
-            "tokenizer": None if tokenizer is None else tokenizer.get_config(),
-            "quantization": quantization,
-            **({"batch_size": batch_size} if format == "litert" else {}),
-        }
-    )
-    args, parallel = (model, parts, structure, metadata, path), _is_parallel(model) and (limit is None or limit > 2)
+    metadata = {
+        "name": model.name,
+        "version": keras_seq.__version__,
+        "vocabulary_size": _vocabulary_size(model),
+        "context_length": limit,
+        "document_token": getattr(model, "document_token", None),
+        "state": [dataclasses.asdict(part) for part in parts],
+        "tokenizer": None if tokenizer is None else tokenizer.get_config(),
+        "quantization": quantization,
+        **({"batch_size": batch_size} if format == "litert" else {}),
+    }
+    if format == "page":
+        from keras_seq.saving.step_graph import step_graph  # here, as other backends do without TensorFlow
+
+        data = page.model_data(*step_graph(model, parts, structure), metadata, quantization)
+        path.write_text(json.dumps(data), encoding="utf-8")
+        return
+    args = model, parts, structure, json.dumps(metadata), path
+    parallel = _is_parallel(model) and (limit is None or limit > 2)
     if BACKENDS[format] == "torch":
         from keras_seq.saving import torch as writer  # here, as other backends do without it
     else:
@@ -228,48 +312,11 @@ def _is_parallel(model):
 
 
 def _vocabulary_size(model):
-    return model.compute_output_spec(keras.KerasTensor((1, 1), "int32")).shape[-1]
-
-
-def _write_in_another_process(model, path, format, tokenizer, options):
-    """Save the model, and let a process with the other backend load it and write the file; it ends with this one."""
-    with tempfile.TemporaryDirectory() as folder:
-        saved, written, request = (pathlib.Path(folder, name) for name in ("model.keras", "written", "request.json"))
-        save_model(saved, model)
-        config = None if tokenizer is None else tokenizer.get_config()
-        modules = {type(layer).__module__ for layer in iter_layers(model, attributes=True)}
-        others = sorted(name for name in modules if name.split(".")[0] not in ("keras", "keras_seq", "__main__"))
-        text = json.dumps([str(saved), str(written), format, config, options, sys.path, others])
-        request.write_text(text, encoding="utf-8")
-        child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, os.path.dirname(os.path.dirname(keras_seq.__file__)), str(request)],
-            env={**os.environ, "KERAS_BACKEND": BACKENDS[format], "TF_CPP_MIN_LOG_LEVEL": "3"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            errors = child.stderr.read()  # until it ends; its input stays open as long as this process lives
-            code = child.wait()
-        finally:
-            child.kill()
-            child.stdin.close()
-            child.stderr.close()
-        if code:
-            reason = (errors.strip().splitlines() or ["it ended without a message"])[-1]
-            raise _refused(model, format, ValueError(f"{reason} (in a process with KERAS_BACKEND={BACKENDS[format]})"))
-        if format == "saved_model":
-            shutil.copytree(written, path, dirs_exist_ok=True)
-        else:
-            shutil.copyfile(written, path)
-
-
-CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from keras_seq.saving.exporter import main; main()"
+    return model.compute_output_spec(keras.KerasTensor((1, 2), "int32")).shape[-1]
 
 
 def main():
-    """Write what `_write_in_another_process` asks for; the last line on standard error says why not."""
+    """Write what `write_in_another_process` asks for; the last line on standard error says why not."""
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()  # when the other has ended
     saved, path, format, config, options, paths, modules = json.loads(pathlib.Path(sys.argv[2]).read_text("utf-8"))
     sys.path += [part for part in paths if part not in sys.path]

@@ -1,0 +1,296 @@
+"""Write a step of a model as a graph of few operations, which `templates/engine.js` computes in a page.
+
+    values    the tensors, each after what it is computed from; its number is its place in the list
+    value     {"op": "AddV2", "in": [3, 7], "shape": [1, 64], "type": "float32", ...}     all sizes are known, B is 1
+
+Operations have TensorFlow's names and meaning. What only copies is left out, and what only selects is one `Slice`; a
+`Reshape` has its input's numbers. Equal values have one number, so that the views cost what they add to the step. An
+operation that the engine does not know is refused by its name.
+"""
+
+import json
+
+import numpy as np
+import tensorflow as tf
+from keras import tree
+
+from keras_seq.interpretability.step_views import step_with_views
+
+COPIES = {"Identity", "IdentityN", "StopGradient", "PreventGradient", "EnsureShape", "Snapshot"}
+RESHAPES = {"Reshape", "ExpandDims", "Squeeze"}
+UNARY = {
+    *("Abs", "Ceil", "Cos", "Elu", "Erf", "Erfc", "Exp", "Expm1", "Floor", "IsFinite", "IsInf", "IsNan", "Log"),
+    *("Log1p", "LogicalNot", "Neg", "Reciprocal", "Relu", "Relu6", "Rint", "Round", "Rsqrt", "Sigmoid", "Sign", "Sin"),
+    *("Softplus", "Softsign", "Sqrt", "Square", "Tanh", "Cast"),
+}
+BINARY = {
+    *("AddV2", "Sub", "Mul", "RealDiv", "DivNoNan", "Pow", "Maximum", "Minimum", "SquaredDifference", "FloorDiv"),
+    *("FloorMod", "Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual", "LogicalAnd", "LogicalOr"),
+}
+REDUCTIONS = {"Sum", "Mean", "Max", "Min", "Prod", "All", "Any"}
+SAME = {"Add": "AddV2", "BiasAdd": "AddV2", "Div": "RealDiv", "BatchMatMul": "MatMul"}
+SAME |= {"BatchMatMulV2": "MatMul", "BatchMatMulV3": "MatMul", "Select": "SelectV2"}
+OPERATIONS = UNARY | BINARY | REDUCTIONS | RESHAPES | {"BroadcastTo", "ConcatV2", "Cumsum", "GatherV2", "LogSoftmax"}
+OPERATIONS |= {"MatMul", "OneHot", "Pad", "SelectV2", "Slice", "Softmax", "Transpose"}
+MAX_INLINE = 32  # numbers of a constant that stands in the graph, not among the weights
+
+
+def step_graph(model, parts, structure) -> tuple[dict, list[np.ndarray]]:
+    """Return the graph, to be written as JSON, and the weights by their numbers in it.
+
+    Args:
+        model: A built model with a step.
+        parts: Its state, of `state_parts`.
+        structure: A state of one row.
+
+    Raises:
+        ValueError: An operation is not known, or a size depends on a value.
+    """
+    views = []
+
+    def step(ids, *tensors):
+        logits, state, found = step_with_views(model, ids, tree.pack_sequence_as(structure, list(tensors)))
+        views[:] = found  # with the tensors of the last trace
+        return [logits, *tree.flatten(state), *(x for view in found for x in view.tensors.values())]
+
+    specs = [tf.TensorSpec(part.shape_of(1), part.dtype) for part in parts]
+    function = tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec((1, 1), tf.int32), *specs)
+    writer = _Writer(function, 1 + len(parts))
+    values, weights, numbers = _needed(writer, [writer.number(tensor) for tensor in function.outputs])
+    logits, *rest = numbers
+    shown = iter(rest[len(parts) :])
+    graph = {
+        "values": values,
+        "state": rest[: len(parts)],
+        "logits": logits,
+        "views": [
+            {"kind": view.kind, "layer": view.layer, "tensors": {name: next(shown) for name in view.tensors}}
+            for view in views
+        ],
+    }
+    return graph, weights
+
+
+def _needed(writer, outputs):
+    """Return the values and weights that outputs need, after the inputs, and the new numbers of the outputs."""
+    is_needed = [value["op"] == "Input" for value in writer.values]
+    for number in outputs:
+        is_needed[number] = True
+    for number in reversed(range(len(is_needed))):
+        if is_needed[number]:
+            for n in writer.values[number].get("in", ()):
+                is_needed[n] = True
+    new, values, weights = {}, [], []
+    for number, value in enumerate(writer.values):
+        if is_needed[number]:
+            new[number] = len(values)
+            values.append(value | ({"in": [new[n] for n in value["in"]]} if "in" in value else {}))
+            if "weight" in value:
+                values[-1]["weight"] = len(weights)
+                weights.append(writer.weights[value["weight"]])
+    return values, weights, [new[number] for number in outputs]
+
+
+class _Writer:
+    """Numbers the tensors of a function; the first are its inputs."""
+
+    def __init__(self, function, num_inputs):
+        self.values, self.weights, self._numbers, self._equal = [], [], {}, {}
+        self._captured = dict(
+            zip((x.ref() for x in function.inputs[num_inputs:]), function.captured_inputs, strict=True)
+        )
+        for n, tensor in enumerate(function.inputs[:num_inputs]):
+            self._numbers[tensor.ref()] = self._add(tensor, "Input", input=n)
+
+    def number(self, tensor) -> int:
+        """Return the number of a tensor, which is added if it has none."""
+        stack = [tensor]
+        while stack:  # not by recursion, as a step may be a chain of thousands of operations
+            last = stack[-1]
+            missing = [x for x in last.op.inputs if x.dtype != tf.resource and x.ref() not in self._numbers]
+            if last.ref() in self._numbers:
+                stack.pop()
+            elif missing:
+                stack.extend(missing)
+            else:
+                self._numbers[last.ref()] = self._write(last)
+                stack.pop()
+        return self._numbers[tensor.ref()]
+
+    def _write(self, tensor):
+        op = tensor.op
+        kind = SAME.get(op.type, op.type)
+        if op.type == "ReadVariableOp":
+            source = self._captured[op.inputs[0].ref()]
+            if source.ref() not in self._numbers:
+                value = tf.raw_ops.ReadVariableOp(resource=source, dtype=tensor.dtype)
+                self._numbers[source.ref()] = self._constant(value)
+            return self._numbers[source.ref()]
+        if tensor.ref() in self._captured:
+            return self._constant(self._captured[tensor.ref()])
+        inputs = [self._numbers[x.ref()] for x in op.inputs]
+        if kind in COPIES:
+            return inputs[op.outputs.index(tensor) if kind == "IdentityN" else 0]
+        constant = tf.get_static_value(tensor)
+        if constant is not None:
+            return self._constant(constant)
+        if not tensor.shape.is_fully_defined():
+            raise ValueError(f"the shape of {op.type}'s result, {tensor.shape}, depends on a value")
+        return getattr(self, f"_{kind}", self._plain)(tensor, op, inputs, kind)
+
+    def _add(self, tensor, op, inputs=(), shape=None, **attributes):
+        dtype = {"int64": "int32", "float64": "float32"}.get(tensor.dtype.name, tensor.dtype.name)
+        if dtype not in ("float32", "int32", "bool"):
+            raise ValueError(f"a page has no {dtype} (of {tensor.op.type})")
+        shape = tensor.shape.as_list() if shape is None else shape
+        return self._number(
+            {"op": op, "shape": shape, "type": dtype, **({"in": [*inputs]} if inputs else {}), **attributes}
+        )
+
+    def _constant(self, value):
+        """Add a constant: its numbers, if they are few, else the number of a weight."""
+        value = np.asarray(value)
+        dtype = "float32" if value.dtype.kind == "f" else "bool" if value.dtype.kind == "b" else "int32"
+        entry = {"op": "Constant", "shape": [*value.shape], "type": dtype}
+        if value.size <= MAX_INLINE:
+            numbers = value.astype("float64").ravel().tolist()
+            entry["numbers"] = [x if np.isfinite(x) else str(x).replace("inf", "Infinity") for x in numbers]
+        else:
+            entry["weight"] = len(self.weights)
+            self.weights.append(value.astype(dtype))
+        return self._number(entry)
+
+    def _number(self, value):
+        key = json.dumps(value)
+        if key not in self._equal:
+            self._equal[key] = len(self.values)
+            self.values.append(value)
+        return self._equal[key]
+
+    # Operations of which the graph says more than their inputs. What they take as tensors is constant: axes, sizes.
+
+    def _plain(self, tensor, op, inputs, kind):
+        if kind not in OPERATIONS:
+            raise ValueError(f"a page has no operation {op.type}")
+        if kind in RESHAPES:
+            return self._add(tensor, "Reshape", inputs[:1])
+        if kind in REDUCTIONS:
+            return self._add(tensor, kind, inputs[:1], axes=self._axes(op, 1))
+        return self._add(tensor, kind, inputs)
+
+    def _static(self, op, n):
+        value = tf.get_static_value(op.inputs[n])
+        if value is None:
+            raise ValueError(f"input {n} of {op.type} depends on a value; a page needs a constant there")
+        return np.asarray(value)
+
+    def _axes(self, op, n):
+        rank = op.inputs[0].shape.rank
+        return sorted({int(axis) % rank for axis in self._static(op, n).ravel()})
+
+    def _MatMul(self, tensor, op, inputs, kind):
+        names = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
+        return self._add(tensor, kind, inputs, transpose=[bool(op.get_attr(name)) for name in names])
+
+    def _Transpose(self, tensor, op, inputs, kind):
+        return self._add(tensor, kind, inputs[:1], axes=self._static(op, 1).tolist())
+
+    def _GatherV2(self, tensor, op, inputs, kind):
+        axis, rank = int(self._static(op, 2)), op.inputs[0].shape.rank
+        return self._add(tensor, kind, inputs[:2], axis=axis % rank, batch_axes=op.get_attr("batch_dims"))
+
+    def _ConcatV2(self, tensor, op, inputs, kind):
+        axis = int(self._static(op, len(inputs) - 1)) % tensor.shape.rank
+        return self._add(tensor, kind, inputs[:-1], axis=axis)
+
+    def _Pack(self, tensor, op, inputs, kind):
+        axis = op.get_attr("axis") % tensor.shape.rank
+        shape = [1 if n == axis else size for n, size in enumerate(tensor.shape)]
+        rows = [self._add(tensor, "Reshape", [n], shape) for n in inputs]
+        return self._add(tensor, "ConcatV2", rows, axis=axis)
+
+    def _Cumsum(self, tensor, op, inputs, kind):
+        flags = {name: bool(op.get_attr(name)) for name in ("exclusive", "reverse")}
+        return self._add(tensor, kind, inputs[:1], axis=self._axes(op, 1)[0], **flags)
+
+    def _OneHot(self, tensor, op, inputs, kind):
+        on, off = (float(self._static(op, n)) for n in (2, 3))
+        return self._add(tensor, kind, inputs[:1], axis=op.get_attr("axis") % tensor.shape.rank, on=on, off=off)
+
+    def _Pad(self, tensor, op, inputs, kind):
+        return self._add(tensor, kind, inputs[:1], before=self._static(op, 1)[:, 0].tolist(), value=0)
+
+    def _PadV2(self, tensor, op, inputs, kind):
+        value = float(self._static(op, 2))
+        return self._add(tensor, "Pad", inputs[:1], before=self._static(op, 1)[:, 0].tolist(), value=value)
+
+    def _BroadcastTo(self, tensor, op, inputs, kind):
+        return self._add(tensor, kind, inputs[:1])
+
+    def _Fill(self, tensor, op, inputs, kind):
+        return self._add(tensor, "BroadcastTo", inputs[1:])
+
+    def _Tile(self, tensor, op, inputs, kind):
+        """Repeat along new axes, then merge them: [2, 3] three times along the last axis is [2, 3, 3] as [2, 9]."""
+        sizes = op.inputs[0].shape.as_list()
+        one = [x for size in sizes for x in (1, size)]
+        many = [x for size, count in zip(sizes, self._static(op, 1).tolist(), strict=True) for x in (count, size)]
+        rows = self._add(tensor, "Reshape", inputs[:1], one)
+        return self._add(tensor, "Reshape", [self._add(tensor, "BroadcastTo", [rows], many)])
+
+    # Selections: the element [i, j] of the result is [begin + i strides, ...] of the input.
+
+    def _slice(self, tensor, source, number, begin, strides=None, shape=None):
+        rank = source.shape.rank
+        shape = tensor.shape.as_list() if shape is None else shape
+        result = self._add(tensor, "Slice", [number], shape, begin=[*begin], strides=strides or [1] * rank)
+        return result if shape == tensor.shape.as_list() else self._add(tensor, "Reshape", [result])
+
+    def _Slice(self, tensor, op, inputs, kind):
+        return self._slice(tensor, op.inputs[0], inputs[0], self._static(op, 1).tolist())
+
+    def _Split(self, tensor, op, inputs, kind):
+        return self._part(tensor, op.inputs[1], inputs[1], self._axis(op.inputs[1], self._static(op, 0)), op)
+
+    def _SplitV(self, tensor, op, inputs, kind):
+        return self._part(tensor, op.inputs[0], inputs[0], self._axis(op.inputs[0], self._static(op, 2)), op)
+
+    @staticmethod
+    def _axis(source, axis):
+        return int(axis) % source.shape.rank
+
+    def _part(self, tensor, source, number, axis, op):
+        before = op.outputs[: [x.ref() for x in op.outputs].index(tensor.ref())]
+        begin = [0] * source.shape.rank
+        begin[axis] = sum(part.shape[axis] for part in before)
+        return self._slice(tensor, source, number, begin)
+
+    def _Unpack(self, tensor, op, inputs, kind):
+        source = op.inputs[0]
+        axis, begin = op.get_attr("axis") % source.shape.rank, [0] * source.shape.rank
+        begin[axis] = [x.ref() for x in op.outputs].index(tensor.ref())
+        shape = [1 if n == axis else size for n, size in enumerate(source.shape)]
+        return self._slice(tensor, source, inputs[0], begin, shape=shape)
+
+    def _StridedSlice(self, tensor, op, inputs, kind):
+        """Apply the masks of TensorFlow's slices; new axes and removed ones are a Reshape's."""
+        source = op.inputs[0]
+        begin, end, strides = (self._static(op, n).tolist() for n in (1, 2, 3))
+        masks = {
+            name: [bool(op.get_attr(f"{name}_mask") >> n & 1) for n in range(len(begin))]
+            for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+        }
+        num_new, slices = sum(masks["new_axis"]), []
+        for n in range(len(begin)):
+            if masks["ellipsis"][n]:
+                slices += [slice(None)] * (source.shape.rank - (len(begin) - 1 - num_new))
+            elif masks["shrink_axis"][n]:
+                slices.append(slice(begin[n], begin[n] + 1 or None))
+            elif not masks["new_axis"][n]:
+                first, last = (None if masks[k][n] else v[n] for k, v in (("begin", begin), ("end", end)))
+                slices.append(slice(first, last, strides[n]))
+        slices += [slice(None)] * (source.shape.rank - len(slices))
+        ranges = [range(size)[part] for size, part in zip(source.shape, slices, strict=True)]
+        return self._slice(
+            tensor, source, inputs[0], [r.start for r in ranges], [r.step for r in ranges], [len(r) for r in ranges]
+        )
