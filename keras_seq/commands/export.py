@@ -3,6 +3,7 @@
     keras-seq export RUN --to onnx          # with the state as inputs and outputs: onnxruntime, in the browser too
     keras-seq export RUN --to litert        # the same for LiteRT (TensorFlow Lite): phones, small computers
     keras-seq export RUN --to onnx --quantization int8    # weights in 8 bits
+    keras-seq export RUN [RUN] --to page    # one HTML file in which the models read and write
     keras-seq export RUN --to torch         # a program of torch.export
     keras-seq export RUN --to saved_model   # text in, text out, on plain TensorFlow without keras_seq
     keras-seq export RUN --to keras         # one .keras file from texts to logits, including the tokenizer
@@ -21,12 +22,15 @@ they read a run. A SavedModel is used by
 import dataclasses
 import pathlib
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
+
+import tyro
 
 from keras_seq import pretrained
 from keras_seq.commands.exit_status import exit_with_message
-from keras_seq.commands.options import RunFolder, check_options, command_line
+from keras_seq.commands.options import check_options, command_line
 from keras_seq.files import atomic_write
+from keras_seq.runs.living_page import write_living_page
 from keras_seq.saving.exporter import export
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.characters import with_text_input
@@ -34,11 +38,12 @@ from keras_seq.training import load_run
 
 FILE_NAMES = {
     **{"onnx": "model.onnx", "litert": "model.tflite", "torch": "step.pt2", "saved_model": "saved_model"},
-    **{"keras": "text_to_logits.keras", "hugging_face": "hugging_face"},
+    **{"page": "page.html", "keras": "text_to_logits.keras", "hugging_face": "hugging_face"},
 }
 USES = {  # how to use what was written
     "onnx": "keras-seq generate {path}    # docs/exports.md: without keras_seq, and in JavaScript",
     "litert": "keras-seq generate {path}    # docs/exports.md: without keras_seq",
+    "page": "open {path} in a browser; it needs no network, and can be sent by mail",
     "torch": "step = torch.export.load({path!r}).module()    # step(ids, state) -> logits, state",
     "saved_model": "model = tf.saved_model.load({path!r}); "
     "text = model.generate('The ', tf.constant(200, tf.int64), 0.8, tf.constant(1, tf.int64))    "
@@ -52,13 +57,17 @@ USES = {  # how to use what was written
 class ExportConfig:
     """Export a trained model."""
 
-    run: RunFolder
+    runs: Annotated[
+        tuple[pathlib.Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN", help="Folder of a finished run; a page may have two."),
+    ]
     to: Literal[tuple(FILE_NAMES)] = "saved_model"
     """Format to export to."""
     out: pathlib.Path | None = None
     """Path to write to; beside model.keras by default."""
-    quantization: Literal["int8"] | None = None
-    """int8: weights in 8 bits, in ONNX and LiteRT."""
+    quantization: Literal["int8", "none"] | None = None
+    """int8: weights in 8 bits, in ONNX, LiteRT and a page, where it is the default; none: in float32."""
     batch_size: int = 1
     """Texts that a LiteRT file reads at a time."""
     lengths: tuple[int, ...] | None = None
@@ -68,20 +77,28 @@ class ExportConfig:
         check_options(self, batch_size=1)
         if (shortest := min(self.lengths or (1,))) < 1:
             raise ValueError(f"--lengths {shortest}: expected at least 1.")
-        if self.quantization is not None and self.to not in ("onnx", "litert"):
-            raise ValueError(f"--quantization {self.quantization}: expected --to onnx or litert.")
+        if self.quantization == "int8" and self.to not in ("onnx", "litert", "page"):
+            raise ValueError(f"--quantization {self.quantization}: expected --to onnx, litert or page.")
+        if not 1 <= len(self.runs) <= (limit := 2 if self.to == "page" else 1):
+            expected = "one or two" if limit == 2 else "one"
+            raise ValueError(f"{len(self.runs)} folders of runs; expected {expected} with --to {self.to}.")
 
 
 @exit_with_message("keras-seq export")
 def main(arguments: Sequence[str] | None = None):
     """Run the command line."""
     config = command_line(ExportConfig, "keras-seq export", __doc__, arguments)
-    model, tokenizer = load_run(config.run)
-    out = config.out or config.run / FILE_NAMES[config.to]
+    run, quantization = config.runs[0], None if config.quantization == "none" else config.quantization
+    out = config.out or run / FILE_NAMES[config.to]
     if not out.parent.is_dir():
         raise ValueError(f"--out {out}: the folder {out.parent} does not exist.")
+    if config.to == "page":
+        for sentence in write_living_page(config.runs, out, quantization if config.quantization else "int8"):
+            print(sentence)
+        return _say_how_to_use(out, config.to)
+    model, tokenizer = load_run(run)
     if config.to in ("saved_model", "keras") and not isinstance(tokenizer, CharacterTokenizer):
-        raise ValueError(f"{config.run} has a {type(tokenizer).__name__}; expected a CharacterTokenizer.")
+        raise ValueError(f"{run} has a {type(tokenizer).__name__}; expected a CharacterTokenizer.")
     if config.to == "hugging_face":
         pretrained.save(model, out, tokenizer)
     elif config.to == "keras":
@@ -90,6 +107,10 @@ def main(arguments: Sequence[str] | None = None):
         with atomic_write(out) as temporary:
             with_text_input(model, tokenizer).save(temporary)
     else:
-        options = {"quantization": config.quantization, "batch_size": config.batch_size, "lengths": config.lengths}
+        options = {"quantization": quantization, "batch_size": config.batch_size, "lengths": config.lengths}
         export(model, out, config.to, tokenizer=tokenizer, **options)
-    print(f"Written: {out}\nTo use it: {USES[config.to].format(path=str(out))}")
+    return _say_how_to_use(out, config.to)
+
+
+def _say_how_to_use(out, format):
+    print(f"Written: {out}\nTo use it: {USES[format].format(path=str(out))}")

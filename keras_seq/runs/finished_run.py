@@ -58,13 +58,18 @@ def load_exported(path: pathlib.Path) -> tuple[ExportedModel, Tokenizer]:
     return model, model.tokenizer
 
 
-def example_text(run: pathlib.Path) -> str:
-    """Return the beginning of a paragraph of the run's validation text; a sentence unless its corpus is built in."""
+def validation_text(run: pathlib.Path) -> str | None:
+    """Return the run's validation text if its corpus is built in, else None: no file that a run names is opened."""
     try:
         corpus = name_in_config(run, "corpus")
-        text = load_corpus(corpus).split()[1] if corpus in BUILT_IN_CORPORA else NEUTRAL_TEXT
+        return load_corpus(corpus).split()[1] if corpus in BUILT_IN_CORPORA else None
     except CorpusError:
-        text = NEUTRAL_TEXT
+        return None
+
+
+def example_text(run: pathlib.Path) -> str:
+    """Return the beginning of a paragraph of the run's validation text; a sentence unless its corpus is built in."""
+    text = validation_text(run) or NEUTRAL_TEXT
     return (text.partition("\n\n")[2] or text)[:PASSAGE_CHARACTERS]
 
 

@@ -39,7 +39,7 @@ def find_programs():
 
 PROGRAMS = find_programs()
 REQUIRED = {  # options without a default
-    "export": {"run": "RUN"},
+    "export": {"runs": ("RUN",)},
     "generate": {"run": "RUN"},
     "inspect": {"run": "RUN"},
     "prepare": {"inputs": ("TEXTS",), "to": "IDS"},

@@ -1,0 +1,78 @@
+"""Write a page in which the models of one or two finished runs live, with what each was trained on and its losses."""
+
+import math
+import os
+import pathlib
+from collections.abc import Sequence
+
+from keras_seq.evaluation.score import score_text
+from keras_seq.reports.pages import describe_run, name_in_config, run_label
+from keras_seq.runs.finished_run import example_text, handle_unknown, validation_text
+from keras_seq.saving import export_page
+from keras_seq.saving.page import round_weights
+from keras_seq.training import load_language_model
+from keras_seq.training.run_folder import load_result
+
+NUM_SCORED = 4096  # characters
+
+
+def write_living_page(
+    runs: Sequence[pathlib.Path], path: str | os.PathLike, quantization: str | None = "int8"
+) -> list[str]:
+    """Write the page, and return a sentence for each model that says what its weights in 8 bits cost.
+
+    Args:
+        runs: One or two folders of finished runs.
+        path: Of a new file that ends in .html.
+        quantization: `"int8"`, or None for weights in float32, which cost nothing.
+
+    Raises:
+        ValueError: A run is not finished, its model cannot live in a page, or the path is not free.
+        ImportError: TensorFlow is not installed.
+    """
+    models, tokenizers = zip(*map(load_language_model, runs), strict=True)
+    names = [name_in_config(run, "model") or model.name for run, model in zip(runs, models, strict=True)]
+    if len({*names}) < len(names):
+        names = [run_label(run) for run in runs]
+    export_page(
+        models,
+        path,
+        tokenizers,
+        titles=names,
+        descriptions=[*map(_description, runs, models)],
+        title=" and ".join(names),
+        text=_known(example_text(runs[0]), tokenizers[0]),
+        quantization=quantization,
+    )
+    if quantization is None:
+        return []
+    return [*map(_cost, names, runs, models, tokenizers)]
+
+
+def _known(text, tokenizer):
+    return handle_unknown(text, tokenizer, "drop")
+
+
+def _description(run, model):
+    """Return "109,032 parameters, trained on docstrings, 2.089 bits per character of its validation text"."""
+    trained = describe_run(run).partition(" trained on ")[2]
+    parts = [f"{model.count_params():,} parameters", *([f"trained on {trained}"] if trained else [])]
+    result = load_result(run) or {}
+    loss = result.get("val_bits_per_character_streaming", result.get("val_bits_per_character"))
+    if isinstance(loss, float):
+        parts.append(f"{loss:.3f} bits per character of its validation text")
+    return ", ".join(parts)
+
+
+def _cost(name, run, model, tokenizer):
+    """Return how much the loss rises by rounding the weights, which it does to the model."""
+    text = validation_text(run) or (load_result(run) or {}).get("sample") or example_text(run)
+    text = _known(str(text), tokenizer)[:NUM_SCORED]
+    losses = [score_text(model, tokenizer, text).loss_per_character]
+    round_weights(model)
+    losses.append(score_text(model, tokenizer, text).loss_per_character)
+    exact, rounded = (loss / math.log(2) for loss in losses)
+    return (
+        f"{name}: {rounded:.4f} bits per character with weights in 8 bits, {exact:.4f} in float32 "
+        f"({len(text):,} characters)"
+    )
