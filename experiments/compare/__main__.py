@@ -36,6 +36,7 @@ from keras_seq.reports.comparison import ComparisonResults
 from keras_seq.reports.comparison_report import compare_report
 from keras_seq.reports.tables import Report, compare_sizes
 from keras_seq.runs.folders import run_config
+from keras_seq.runs.living_page import write_living_page
 from keras_seq.runs.texts import SplitCorpus, overlap_note, split_corpus, spread_note
 from keras_seq.runs.train import train_run, training_windows
 
@@ -137,11 +138,22 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
         f"{data.corpus.name}: {len(data.corpus.text):,} characters, of which the last tenth for validation (sha256 "
         f"{data.corpus.sha256[:16]}). Matched by {config.match}, with {seeds}."
     )
+    _write_page(folder, [folder / f"{name}-seed0" for name in config.models[:2]])
     note, options = overlap_note(data.train_text, data.validation_text), dataclasses.asdict(config)
     comparison = ComparisonResults(
         folder, data.corpus.name, introduction, rows, baselines, note, scored, tables, options
     )
     return compare_report(comparison, {"sweep_runs": [dataclasses.asdict(run) for run in sweep_runs]})
+
+
+def _write_page(folder, runs):
+    """Write a page in which the first two models live, unless there is one, or say why they cannot."""
+    path = folder / "page.html"
+    if not path.exists():
+        try:
+            write_living_page(runs, path)
+        except (ValueError, ImportError) as error:
+            print(f"There is no page in which the models live: {error}")
 
 
 main = experiment_main("compare", CompareConfig, SMOKE, compare, __doc__)

@@ -30,7 +30,7 @@ from keras_seq import pretrained
 from keras_seq.commands.exit_status import exit_with_message
 from keras_seq.commands.options import check_options, command_line
 from keras_seq.files import atomic_write
-from keras_seq.runs.living_page import write_living_page
+from keras_seq.runs.living_page import cost_of_rounding, write_living_page
 from keras_seq.saving.exporter import export
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.characters import with_text_input
@@ -93,8 +93,9 @@ def main(arguments: Sequence[str] | None = None):
     if not out.parent.is_dir():
         raise ValueError(f"--out {out}: the folder {out.parent} does not exist.")
     if config.to == "page":
-        for sentence in write_living_page(config.runs, out, quantization if config.quantization else "int8"):
-            print(sentence)
+        write_living_page(config.runs, out, quantization if config.quantization else "int8")
+        if config.quantization != "none":
+            print(*map(cost_of_rounding, config.runs), sep="\n")
         return _say_how_to_use(out, config.to)
     model, tokenizer = load_run(run)
     if config.to in ("saved_model", "keras") and not isinstance(tokenizer, CharacterTokenizer):

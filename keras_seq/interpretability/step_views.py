@@ -45,9 +45,9 @@ def step_with_views(model, ids, state) -> tuple[Any, Any, list[View]]:
         ids: Integers `[1, 1]`.
         state: From `get_initial_state(1)` or the step before.
     """
-    blocks = getattr(model, "blocks", None)
-    if blocks is None:
-        return *model.step(ids, state), []
+    if not hasattr(model, "blocks"):
+        with reference():
+            return *model.step(ids, state), []
     gated = {layer: name for name, layer in named_layers(model) if type(layer) in GATES}  # subclasses differ
     attention = attention_layers(model)
     with record_calls([*gated, *attention], "call") as calls, record_calls(attention, "attend") as attends, reference():

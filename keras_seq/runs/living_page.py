@@ -16,15 +16,13 @@ from keras_seq.training.run_folder import load_result
 NUM_SCORED = 4096  # characters
 
 
-def write_living_page(
-    runs: Sequence[pathlib.Path], path: str | os.PathLike, quantization: str | None = "int8"
-) -> list[str]:
-    """Write the page, and return a sentence for each model that says what its weights in 8 bits cost.
+def write_living_page(runs: Sequence[pathlib.Path], path: str | os.PathLike, quantization: str | None = "int8") -> None:
+    """Write the page.
 
     Args:
         runs: One or two folders of finished runs.
         path: Of a new file that ends in .html.
-        quantization: `"int8"`, or None for weights in float32, which cost nothing.
+        quantization: `"int8"`, or None for weights in float32.
 
     Raises:
         ValueError: A run is not finished, its model cannot live in a page, or the path is not free.
@@ -44,9 +42,6 @@ def write_living_page(
         text=_known(example_text(runs[0]), tokenizers[0]),
         quantization=quantization,
     )
-    if quantization is None:
-        return []
-    return [*map(_cost, names, runs, models, tokenizers)]
 
 
 def _known(text, tokenizer):
@@ -64,15 +59,15 @@ def _description(run, model):
     return ", ".join(parts)
 
 
-def _cost(name, run, model, tokenizer):
-    """Return how much the loss rises by rounding the weights, which it does to the model."""
+def cost_of_rounding(run: pathlib.Path) -> str:
+    """Return a sentence that says by how much the loss of a run's model rises with weights in 8 bits."""
+    model, tokenizer = load_language_model(run)
     text = validation_text(run) or (load_result(run) or {}).get("sample") or example_text(run)
     text = _known(str(text), tokenizer)[:NUM_SCORED]
-    losses = [score_text(model, tokenizer, text).loss_per_character]
+    exact = score_text(model, tokenizer, text).loss_per_character / math.log(2)
     round_weights(model)
-    losses.append(score_text(model, tokenizer, text).loss_per_character)
-    exact, rounded = (loss / math.log(2) for loss in losses)
+    rounded = score_text(model, tokenizer, text).loss_per_character / math.log(2)
     return (
-        f"{name}: {rounded:.4f} bits per character with weights in 8 bits, {exact:.4f} in float32 "
-        f"({len(text):,} characters)"
+        f"{name_in_config(run, 'model') or model.name}: {rounded:.4f} bits per character with weights in 8 bits, "
+        f"{exact:.4f} in float32 ({len(text):,} characters)."
     )

@@ -172,6 +172,9 @@ def export_page(
         raise ValueError(
             f"{len(models)} models and {len(tokenizers)} tokenizers; expected one or two models, each with its own."
         )
+    for name, texts in {"titles": titles, "descriptions": descriptions}.items():
+        if texts is not None and len(texts) != len(models):
+            raise ValueError(f"{len(texts)} {name} for {len(models)} models; expected one for each, or None.")
     for model, tokenizer in zip(models, tokenizers, strict=True):
         _check_model(model, "page")
         if not isinstance(tokenizer, CharacterTokenizer):
@@ -312,7 +315,8 @@ def _is_parallel(model):
 
 
 def _vocabulary_size(model):
-    return model.compute_output_spec(keras.KerasTensor((1, 2), "int32")).shape[-1]
+    length = min(2, model.context_length or 2)  # Keras warns of a softmax over one position
+    return model.compute_output_spec(keras.KerasTensor((1, length), "int32")).shape[-1]
 
 
 def main():
