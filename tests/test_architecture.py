@@ -20,7 +20,7 @@ from tests.conftest import RARE_CASES
 ROOT = pathlib.Path(__file__).parents[1]
 ORDER = (  # each package may import those that follow it
     *("experiments", "commands", "runs", "reports"),
-    *("training", "callbacks", "interpretability", "saving", "evaluation"),
+    *("training", "callbacks", "saving", "interpretability", "evaluation"),
     *("generation", "pretrained", "tracking", "data", "baselines"),
     *("models", "tokenizers", "layers", "ops"),
 )
@@ -29,7 +29,7 @@ MAY_IMPORT = {package: {*ORDER[n + 1 :], *EVERYWHERE} for n, package in enumerat
 BACKENDS = {"tensorflow", "jax", "torch"}
 TENSORFLOW_ONLY = {  # the files of keras_seq that import TensorFlow, besides ops/*/tensorflow.py
     *("ops/compiled.py", "ops/replicas.py", "ops/xla.py", "data/pipeline.py", "tokenizers/characters.py"),
-    *("saving/text_graph.py", "callbacks/diagnostics.py"),
+    *("saving/text_graph.py", "saving/step_graph.py", "callbacks/diagnostics.py"),
 }
 MAX_LINES, MAX_TOTAL = 400, 10_900  # of a file of experiments/, and of all
 

@@ -24,7 +24,7 @@ COUNTS = {  # what is counted: at most
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
     "lines of keras_seq": 34_800,
-    "files of keras_seq": 210,
+    "files of keras_seq": 215,
     "lines of experiments": 7_150,
     "files of experiments": 35,
     "lines of tests": 38_300,

@@ -110,10 +110,13 @@ class Report:
         return "\n" + "\n\n".join(parts)
 
     def _commands(self, folder):
+        page, lines = folder / "page.html", []
+        if page.is_file():
+            lines += ["To write with the models, and to see how they read, open in a browser:", f"    {page}"]
         if not all(run.is_relative_to(folder) for run in self.runs):  # runs of several folders
             folder = pathlib.Path(os.path.commonpath([run.parent.absolute() for run in self.runs]))
             folder = pathlib.Path(os.path.relpath(folder))
-        lines = ["To view the curves in TensorBoard:", f"    {tensorboard_command(folder)}"]
+        lines += ["To view the curves in TensorBoard:", f"    {tensorboard_command(folder)}"]
         lines += [f"    then open {TENSORBOARD_ADDRESS}    (smoothing off: it hides where few points cross)"]
         if self.runs:
             lines += next_commands(self.runs[0])

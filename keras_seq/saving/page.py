@@ -67,6 +67,7 @@ def model_data(graph: dict, weights: Sequence[np.ndarray], metadata: dict, quant
     tokenizer = metadata["tokenizer"]
     state = [
         {
+            "name": part["name"],
             "shape": [1 if size is None else size for size in part["shape"]],
             "type": part["dtype"],
             "initial": part["initial"],

@@ -49,22 +49,22 @@ def step_graph(model, parts, structure) -> tuple[dict, list[np.ndarray]]:
     views = []
 
     def step(ids, *tensors):
-        logits, state, found = step_with_views(model, ids, tree.pack_sequence_as(structure, list(tensors)))
-        views[:] = found  # with the tensors of the last trace
-        return [logits, *tree.flatten(state), *(x for view in found for x in view.tensors.values())]
+        logits, state, current = step_with_views(model, ids, tree.pack_sequence_as(structure, list(tensors)))
+        views[:] = current  # with the tensors of the last trace
+        return [logits, *tree.flatten(state), *(x for view in current for x in view.tensors.values())]
 
     specs = [tf.TensorSpec(part.shape_of(1), part.dtype) for part in parts]
     function = tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec((1, 1), tf.int32), *specs)
     writer = _Writer(function, 1 + len(parts))
     values, weights, numbers = _needed(writer, [writer.number(tensor) for tensor in function.outputs])
     logits, *rest = numbers
-    shown = iter(rest[len(parts) :])
+    of_views = iter(rest[len(parts) :])
     graph = {
         "values": values,
         "state": rest[: len(parts)],
         "logits": logits,
         "views": [
-            {"kind": view.kind, "layer": view.layer, "tensors": {name: next(shown) for name in view.tensors}}
+            {"kind": view.kind, "layer": view.layer, "tensors": {name: next(of_views) for name in view.tensors}}
             for view in views
         ],
     }

@@ -1,6 +1,8 @@
 import errno
+import json
 import os
 import pathlib
+import re
 
 import keras
 import pytest
@@ -38,6 +40,27 @@ def test_a_keras_file_takes_text(run, tmp_path, capsys):
     assert keras.models.load_model(tmp_path / "a.keras")(tf.constant(["The end"])).shape[:2] == (1, 7)
 
 
+def test_a_page_has_one_or_two_models_and_says_what_they_are_and_what_8_bits_cost(smoke, run, tmp_path, capsys):
+    other = smoke.folder / "transformer-seed0"
+    export.main([str(run), "--to", "page"])
+    cost, written, _ = capsys.readouterr().out.splitlines()
+    exact, rounded = (float(re.search(rf"([\d.]+) {words}", cost)[1]) for words in ("in float32", "bits per"))
+    assert 0 <= abs(exact - rounded) < 0.01
+    assert written == f"Written: {run / 'page.html'}"
+    export.main([str(run), str(other), "--to", "page", "--out", str(tmp_path / "both.html"), "--quantization", "none"])
+    written, use = capsys.readouterr().out.splitlines()
+    assert "open" in use
+    page = (tmp_path / "both.html").read_text(encoding="utf-8")
+    specs = [json.loads(spec) for spec in re.findall(r'class="model">(.*?)</script>', page)]
+    assert [spec["title"] for spec in specs] == ["lstm", "transformer"]
+    for spec, folder in zip(specs, (run, other), strict=True):
+        result = json.loads((folder / "result.json").read_text())
+        loss = result["val_bits_per_character_streaming"]
+        assert spec["description"].startswith(f"{result['parameters']:,} parameters, trained on ")
+        assert f"{loss:.3f} bits per character" in spec["description"]
+    assert not any("block" in weight for spec in specs for weight in spec["weights"])
+
+
 @pytest.mark.parametrize(
     ("options", "names"),
     [
@@ -45,6 +68,10 @@ def test_a_keras_file_takes_text(run, tmp_path, capsys):
         (["--out", "nowhere/a"], "nowhere"),
         (["--to", "keras", "--out", "{run}/model.keras"], "model.keras"),
         (["--to", "saved_model", "--out", "{run}/checkpoints"], "checkpoints exists already"),
+        (["{run}", "--to", "onnx"], "2 folders of runs; expected one with --to onnx"),
+        (["{run}", "{run}", "--to", "page"], "3 folders of runs; expected one or two with --to page"),
+        (["--to", "page", "--out", "{run}/page.htm"], "page.htm: expected a name that ends in .html"),
+        (["--to", "torch", "--quantization", "int8"], "--quantization int8: expected --to onnx, litert or page"),
     ],
 )
 def test_a_mistake_is_named_in_one_sentence(run, fails, options, names):

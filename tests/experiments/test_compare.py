@@ -11,6 +11,7 @@ from experiments.compare.settings import CompareConfig
 from keras_seq.commands.options import replaced
 from keras_seq.data import load_corpus
 from keras_seq.runs.folders import dataclass_from_dict
+from keras_seq.runs.living_page import write_living_page
 from keras_seq.runs.texts import SplitCorpus
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import read_metrics, run_folder, trainer, validation_sample
@@ -41,6 +42,16 @@ def test_it_leaves_a_whole_folder_for_every_model(smoke):
         best, last = (run / "checkpoints" / name for name in ("best.safetensors", checkpoints[0]))
         assert best.samefile(last) == (best.read_bytes() == last.read_bytes())  # no second copy
     assert not list(smoke.folder.rglob("*partial*"))
+
+
+def test_the_first_two_models_live_in_a_page_and_each_of_them_can(smoke, tmp_path):
+    page = (smoke.folder / "page.html").read_text(encoding="utf-8")
+    assert page.count('class="weights"') == 2
+    assert f"open in a browser:\n    {smoke.folder / 'page.html'}\n" in smoke.stdout
+    for row in smoke.rows:
+        path = tmp_path / f"{row['model']}.html"
+        write_living_page([smoke.folder / f"{row['model']}-seed0"], path)
+        assert 30_000 < path.stat().st_size < 5_000_000
 
 
 def test_the_rows_are_of_the_same_budget_and_agree_with_the_runs(smoke):

@@ -25,7 +25,8 @@ const METHODS = {
     return ids.map(id => {
       const result = models[model].step(id, state);
       state = result.state;
-      return plain(result);
+      const named = state.map((part, n) => [models[model].spec.state[n].name, part]);
+      return plain({ logits: result.logits, state: Object.fromEntries(named) });
     });
   },
   write: ({ model, prompt, count, ...options }) => {
