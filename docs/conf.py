@@ -8,6 +8,8 @@ DOCS = pathlib.Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 import reference  # noqa: E402
 
+from keras_seq.runs.living_page import write_living_page  # noqa: E402
+
 project = "keras_seq"
 author = "the keras_seq authors"
 extensions = ["myst_nb", "sphinx_copybutton"]
@@ -15,7 +17,8 @@ nb_execution_mode = "off"  # notebooks are shown with the outputs that they are 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 copybutton_exclude = ".linenos, .gp, .go"
-exclude_patterns = ["results", "images", "plots"]
+exclude_patterns = ["results", "images", "plots", "living"]
+html_extra_path = ["generated/living.html"]  # of the runs in living/: python -m experiments.compare
 html_theme = "pydata_sphinx_theme"
 html_title = "keras_seq"
 html_static_path = ["site.css"]
@@ -38,6 +41,7 @@ def setup(app):
     """Write the generated pages, and point links to files of the repository to the pages that show them."""
     shutil.rmtree(DOCS / "generated", ignore_errors=True)
     reference.write_pages(DOCS / "generated")
+    write_living_page([DOCS / "living/lstm", DOCS / "living/transformer"], DOCS / "generated/living.html")
 
     def turn_links(app, name, source):
         if not name.startswith("generated/"):
