@@ -23,7 +23,7 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 110,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 34_800,
+    "lines of keras_seq": 35_450,
     "files of keras_seq": 215,
     "lines of experiments": 7_150,
     "files of experiments": 35,

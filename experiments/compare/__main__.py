@@ -148,12 +148,11 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
 
 def _write_page(folder, runs):
     """Write a page in which the first two models live, unless there is one, or say why they cannot."""
-    path = folder / "page.html"
-    if not path.exists():
-        try:
-            write_living_page(runs, path)
-        except (ValueError, ImportError) as error:
-            print(f"There is no page in which the models live: {error}")
+    try:
+        if not (folder / "page.html").exists():
+            write_living_page(runs, folder / "page.html")
+    except (ValueError, ImportError) as error:
+        print(f"There is no page in which the models live: {error}")
 
 
 main = experiment_main("compare", CompareConfig, SMOKE, compare, __doc__)

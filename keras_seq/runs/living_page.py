@@ -13,7 +13,7 @@ from keras_seq.saving.page import round_weights
 from keras_seq.training import load_language_model
 from keras_seq.training.run_folder import load_result
 
-NUM_SCORED = 4096  # characters
+NUM_READ, NUM_SCORED = 360, 4096  # characters of the first text, and of that by which the weights are compared
 
 
 def write_living_page(runs: Sequence[pathlib.Path], path: str | os.PathLike, quantization: str | None = "int8") -> None:
@@ -39,9 +39,16 @@ def write_living_page(runs: Sequence[pathlib.Path], path: str | os.PathLike, qua
         titles=names,
         descriptions=[*map(_description, runs, models)],
         title=" and ".join(names),
-        text=_known(example_text(runs[0]), tokenizers[0]),
+        text=_first_text(runs[0], tokenizers[0]),
         quantization=quantization,
     )
+
+
+def _first_text(run, tokenizer):
+    """Return whole lines of the run's validation text, from a paragraph on, or what there is in their place."""
+    text = validation_text(run) or ""
+    text = (text.partition("\n\n")[2] or text)[:NUM_READ]
+    return _known(text[: text.rfind("\n")].rstrip() or example_text(run), tokenizer)
 
 
 def _known(text, tokenizer):
