@@ -9,6 +9,7 @@ All of it is computed by the step itself, with calls of its layers recorded, on 
 """
 
 import dataclasses
+import math
 from typing import Any
 
 from keras import ops, tree
@@ -29,7 +30,8 @@ class View:
     Args:
         kind: `"gates"`, `"attention"`, `"state"` or `"lens"`.
         layer: Name of the layer in the model; "" for the lens.
-        tensors: By what they are: the name of a gate, `"weights"` and `"positions"`, a part of the state, a layer.
+        tensors: By what they are: the name of a gate, `"weights"` and `"positions"`, a part of the state by its
+            size, a layer.
     """
 
     kind: str
@@ -86,13 +88,15 @@ def _states(model, new_state):
     blocks = [block for block in model.blocks if hasattr(block, "get_initial_state")]
     views = []
     for block, state in zip(blocks, new_state, strict=True):
-        tensors = {
-            "/".join(map(str, path)): tensor
+        tensors = [
+            tensor
             for path, tensor in tree.flatten_with_path(state)
             if not CACHE & {*path} and "float" in str(tensor.dtype) and len(tensor.shape) > 1
-        }
+        ]
         if tensors and type(block) not in GATES:
-            views.append(View("state", block.name, tensors))
+            tensors.sort(key=lambda tensor: -math.prod(tensor.shape))  # the matrix before what a convolution remembers
+            names = [f"state {n}" for n in range(1, len(tensors) + 1)] if len(tensors) > 1 else ["state"]
+            views.append(View("state", block.name, dict(zip(names, tensors, strict=True))))
     return views
 
 

@@ -469,9 +469,10 @@ const KerasSeq = (() => {
   // How a page gets each kind of view; `place` is the position in the text of a position in a cache.
   const SHOWN = {
     gates: ({ kind, layer, tensors }) => {
-      const signals = Object.entries(tensors).map(([name, { values }]) => ({
-        name, values, low: name.endsWith("gate") ? 0 : -1, high: 1,
-      }));
+      const signals = Object.entries(tensors).map(([name, { values }]) => {
+        const high = values.reduce((largest, x) => Math.max(largest, Math.abs(x)), 1);
+        return { name, values, low: name.endsWith("gate") ? 0 : -high, high };
+      });
       return [{ kind, layer, signals }];
     },
     attention: ({ kind, layer, tensors: { weights, positions } }, place) => {

@@ -1,3 +1,4 @@
+// The user interface of a page in which models live; `KerasSeq`, the engine, is loaded before it.
 const MAX_LENGTH = 20000, MAX_WRITTEN = 1000, SLICE = 12, LOOK_EVERY = 100;  // the latter two in milliseconds
 const CHANGED = 0.05, FULL_DIFFERENCE = 4, LIKELIEST = 5, WIDEST = 96;
 const PAUSES = {slow: 250, medium: 60, fast: 0};  // milliseconds between characters that a model writes
@@ -334,7 +335,7 @@ function speak() {
 const names = {
   gates: ({layer}) => "gates of " + layer,
   attention: ({layer}) => "attention of " + layer,
-  state: ({name, layer}) => name.includes(layer) ? name : `state ${name} of ${layer}`,
+  state: ({name, layer}) => `${name} of ${layer}`,
   lens: () => "prediction by layer",
 };
 const pictures = {gates: showGates, attention: showAttention, state: showState, lens: showLens};
