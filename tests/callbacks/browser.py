@@ -50,6 +50,7 @@ class Browser:
         os.close(to_read)
         os.close(to_write)
         self._count, self._buffer, self._session = 0, b"", None
+        self.events = []  # of the domains that are enabled
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
 
@@ -63,6 +64,8 @@ class Browser:
         deadline = time.monotonic() + 60
         while True:
             answer = self._next(deadline)
+            if "method" in answer:
+                self.events.append(answer)
             if answer.get("id") == self._count:
                 assert "error" not in answer, answer
                 return answer["result"]

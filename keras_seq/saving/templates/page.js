@@ -80,7 +80,9 @@ function difference(old, now) {
 
 // Keeps the text and losses that an edit is compared with: an edit goes on until the caret moves without it.
 function keepBaseline() {
-  if (!baseline || baseline.isClosed) baseline = {characters, losses: columns.map(column => column.losses.slice())};
+  if (baseline && !baseline.isClosed) return;
+  const isWhole = columns.every(column => column.isRead);  // else there is nothing to compare with
+  baseline = {characters, isWhole, losses: columns.map(column => column.losses.slice())};
 }
 
 // Makes this the text of the page; the models read it again from the first change on.
@@ -221,7 +223,7 @@ function take(column) {
   for (let t = from; t < to; t++) losses[t] = reader.losses[t];
   column.read = to;
   for (const one of columns) paint(one, from, to);
-  for (let t = Math.max(from, baseline.newEnd); t < to; t++) {
+  for (let t = Math.max(from, baseline.newEnd); baseline.isWhole && t < to; t++) {
     const change = losses[t] - baseline.losses[k][t - baseline.newEnd + baseline.oldEnd];
     if (!(Math.abs(change) > CHANGED)) continue;
     column.spans[t].classList.add(change > 0 ? "up" : "down");
@@ -257,7 +259,7 @@ function showNumbers() {
 
 function changes({marks, changedBits, isRead}) {
   const later = characters.length - baseline.newEnd;
-  if (!later) return "";
+  if (!later || !baseline.isWhole) return "";
   if (!marks.length) return isRead ? "No later character is read differently." : "";
   return `${count(marks.length)} of ${count(later)} later character${later === 1 ? "" : "s"} `
     + `${marks.length === 1 ? "is" : "are"} read differently, ${signed(changedBits, 1)} bits.`;
