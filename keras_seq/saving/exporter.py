@@ -155,7 +155,7 @@ def export_page(
         path: Path to write to, ending in .html.
         tokenizers: Of each model.
         titles: Of each model; its name by default.
-        descriptions: Of each model: what it was trained on, with which loss; none by default.
+        descriptions: Of each model: what it was trained on, with which loss; its number of parameters by default.
         title: Of the page.
         text: That the models have read when the page is opened.
         quantization: `"int8"` for weights in 8 bits: a quarter of the size. None for float32.
@@ -188,7 +188,8 @@ def export_page(
             _write_on_its_backend(model, temporary, "page", tokenizer, options)
             parts.append(json.loads(temporary.read_text(encoding="utf-8")))
         titles = [model.name for model in models] if titles is None else titles
-        descriptions = [""] * len(models) if descriptions is None else descriptions
+        if descriptions is None:
+            descriptions = [f"{model.count_params():,} parameters" for model in models]
         temporary.write_text(page.page(parts, titles, descriptions, title, text), encoding="utf-8")
 
 

@@ -616,9 +616,10 @@ function start() {
   columns = models.map((model, n) => makeColumn(model, isolate(model.title) + (isTwin ? ` ${n + 1}` : "")));
   fullLoss = Math.max(...models.map(model => Math.log2(model.characters.length)));
   for (const [n, {title, model}] of columns.entries()) {
-    const sees = model.contextLength ? `, sees the last ${count(model.contextLength)} characters` : "";
-    const description = isolate(model.description.replace(/\.$/, ""));
-    byId("story").append(n ? " " : "", element("b", {textContent: title}), `: ${description}${sees}.`);
+    const sees = model.contextLength ? `sees the last ${count(model.contextLength)} characters` : "";
+    const description = model.description ? isolate(model.description.replace(/\.$/, "")) : "";
+    const facts = [description, sees].filter(Boolean).join(", ");
+    byId("story").append(n ? " " : "", element("b", {textContent: title}), facts ? `: ${facts}.` : ".");
   }
   if (columns.length === 2) {
     const [a, b] = columns.map(({title}) => title);
