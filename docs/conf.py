@@ -1,6 +1,7 @@
 """Configure Sphinx: `make docs` builds the site of docs/ and the reference into build/site, without a network."""
 
 import pathlib
+import re
 import shutil
 import sys
 
@@ -32,6 +33,7 @@ html_theme_options = {
     "footer_start": [],
     "footer_end": [],
 }
+LIVING = r'<iframe class="living" src="living.html" title="\1" loading="lazy"></iframe>'  # the page, not its picture
 python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
 suppress_warnings = ["misc.highlighting_failure"]
@@ -50,6 +52,7 @@ def setup(app):
             readme = reference.redirect(
                 (DOCS.parent / "README.md").read_text(encoding="utf-8"), DOCS.parent / "README.md"
             )
+            readme = re.sub(r"!\[([^]]*)\]\(\S*living\.png\)", LIVING, readme)
             source[0] = f"{readme}\n#{source[0]}"
 
     app.connect("source-read", turn_links)
