@@ -26,7 +26,7 @@ from tests.models.test_language_model import SMALL, VOCABULARY
 from tests.processes import ROOT
 
 TOKENIZER = CharacterTokenizer("abcdefghijk")
-COLUMNS = {"ONNX": "onnx", "torch": "torch", "LiteRT": "litert", "SavedModel": "saved_model"}
+COLUMNS = {"page": "page", "ONNX": "onnx", "torch": "torch", "LiteRT": "litert", "SavedModel": "saved_model"}
 OTHERS = (".keras", "Hugging Face")
 UNLIKE = ("lstm", "llama")
 NEEDED = sorted({package for packages in PACKAGES.values() for package in packages})
