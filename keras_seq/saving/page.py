@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Sequence
 
 import numpy as np
+from keras import ops
 
 FOLDER = pathlib.Path(__file__).parent / "templates"
 BLOCK = 64  # numbers with one scale
@@ -24,7 +25,7 @@ MIN_ROUNDED = 1024  # numbers in the smallest tensor that is rounded
 def round_weights(model) -> None:
     """Round the weights of a model, in place, to those that it has in a page in 8 bits."""
     for variable in model.variables:
-        array = np.asarray(variable)
+        array = ops.convert_to_numpy(variable)
         if _is_rounded(array):
             scales, whole = _rounded(array)
             variable.assign((whole * np.repeat(scales, BLOCK)[: whole.size]).reshape(array.shape))
