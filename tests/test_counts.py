@@ -27,7 +27,7 @@ COUNTS = {  # what is counted: at most
     "files of keras_seq": 215,
     "lines of experiments": 7_150,
     "files of experiments": 35,
-    "lines of tests": 38_300,
+    "lines of tests": 39_250,
     "foreign private names": 4,
 }
 CALLS = {

@@ -79,9 +79,12 @@ class ExportConfig:
             raise ValueError(f"--lengths {shortest}: expected at least 1.")
         if self.quantization == "int8" and self.to not in ("onnx", "litert", "page"):
             raise ValueError(f"--quantization {self.quantization}: expected --to onnx, litert or page.")
-        if not 1 <= len(self.runs) <= (limit := 2 if self.to == "page" else 1):
-            expected = "one or two" if limit == 2 else "one"
-            raise ValueError(f"{len(self.runs)} folders of runs; expected {expected} with --to {self.to}.")
+        if self.to != "litert" and (self.lengths is not None or self.batch_size != 1):
+            raise ValueError("--lengths and --batch-size are of a LiteRT file: expected them with --to litert.")
+        expected = {1: "one", 2: "one or two"}[limit := 2 if self.to == "page" else 1]
+        if not 1 <= len(self.runs) <= limit:
+            runs = " ".join(map(str, self.runs))
+            raise ValueError(f"RUN {runs}: {len(self.runs)} folders of runs; expected {expected} with --to {self.to}.")
 
 
 @exit_with_message("keras-seq export")

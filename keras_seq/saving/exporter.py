@@ -8,8 +8,8 @@
     "page"         TensorFlow      a browser: one HTML file
 
 The state is an input and an output, a tensor for each of its parts. On another backend of Keras than the one that
-writes the format, the model is saved and loaded by a process of its own. A file is tried before it gets its name: what
-its runtime computes has to be what the model computes.
+writes the format, the model is saved and loaded by a process of its own. A file of ONNX or LiteRT is tried before it
+gets its name: what its runtime computes has to be what the model computes.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ PACKAGES = {
     "torch": ("torch",),
     "page": ("tensorflow",),
 }
-MAX_BYTES = {"onnx": 2 << 30, "litert": 2 << 30, "page": 1 << 28}  # of Protocol Buffers, FlatBuffers, what a page bears
+MAX_BYTES = {"onnx": 2 << 30, "litert": 2 << 30, "page": 1 << 26}  # of Protocol Buffers, FlatBuffers, what a page bears
 _LOCK = threading.Lock()  # torch's exporter is one for a process
 TOLERANCE = {None: 1e-4, "int8": 0.5}  # of the largest number of a tensor, in a file that is tried
 
@@ -168,6 +168,8 @@ def export_page(
     path = pathlib.Path(path)
     _check_path(path, "page")
     checks.one_of("quantization", quantization, (None, "int8"))
+    if not isinstance(models, Sequence) or not isinstance(tokenizers, Sequence):
+        raise ValueError("models and tokenizers are lists: expected export_page([model], path, [tokenizer]).")
     if not 1 <= len(models) <= 2 or len(tokenizers) != len(models):
         raise ValueError(
             f"{len(models)} models and {len(tokenizers)} tokenizers; expected one or two models, each with its own."
@@ -175,8 +177,20 @@ def export_page(
     for name, texts in {"titles": titles, "descriptions": descriptions}.items():
         if texts is not None and len(texts) != len(models):
             raise ValueError(f"{len(texts)} {name} for {len(models)} models; expected one for each, or None.")
+    named = {"title": title, "text": text}
+    named |= {f"titles[{n}]": name for n, name in enumerate(titles or ())}
+    named |= {f"descriptions[{n}]": words for n, words in enumerate(descriptions or ())}
+    for name, words in named.items():
+        if not isinstance(words, str) or any("\ud800" <= character <= "\udfff" for character in words):
+            raise ValueError(f"{name}={words!r}; expected a str without half characters.")
+    if capacity is not None:
+        checks.positive_integer("capacity", capacity)
     for model, tokenizer in zip(models, tokenizers, strict=True):
         _check_model(model, "page")
+        if not all(np.isfinite(ops.convert_to_numpy(variable)).all() for variable in model.trainable_variables):
+            raise ValueError(
+                f"{model.name} has weights that are not finite: it has diverged; use an earlier checkpoint."
+            )
         if not isinstance(tokenizer, CharacterTokenizer):
             raise ValueError(f"tokenizer={tokenizer!r}; a page reads characters: expected a CharacterTokenizer.")
         check_tokenizer(tokenizer, model)
@@ -273,7 +287,9 @@ def _checked_lengths(lengths, quantization, context_length):
 def _write(model, path, format, tokenizer, quantization, batch_size, lengths, capacity):
     """Write the file, on the backend that can."""
     parts, structure = state_parts(model, capacity)
-    limit = min((length for length in (capacity, model.context_length) if length is not None), default=None)
+    has_capacity = capacity is not None and parts != state_parts(model, capacity + 1)[0]  # an LSTM's state has none
+    limits = (model.context_length, capacity if has_capacity else None)
+    limit = min((length for length in limits if length is not None), default=None)
     metadata = {
         "name": model.name,
         "version": keras_seq.__version__,

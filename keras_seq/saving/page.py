@@ -5,7 +5,8 @@
               <script class="weights">  its weights in base64, little-endian, each from a multiple of 4 bytes on
     int8      q = round(w / scale), scale = max |w| / 127 of each block of 64 numbers in row-major order
 
-Scripts come before the data, so that a page which is cut off says so. Vectors and small tensors stay in float32.
+Scripts come before the data, so that a page which is cut off says so. Vectors, small tensors and
+constants stay in float32.
 """
 
 import base64
@@ -53,9 +54,10 @@ def model_data(graph: dict, weights: Sequence[np.ndarray], metadata: dict, quant
         quantization: `"int8"` or None.
     """
     parts, entries = [], []
-    for array in weights:
+    variables = {value["weight"] for value in graph["values"] if value["op"] == "Variable" and "weight" in value}
+    for number, array in enumerate(weights):
         entry = {"type": array.dtype.name, "size": array.size}
-        if quantization is not None and _is_rounded(array):
+        if quantization is not None and number in variables and _is_rounded(array):
             entry["block"] = BLOCK
             arrays = _rounded(array)
         else:

@@ -21,17 +21,19 @@ RESHAPES = {"Reshape", "ExpandDims", "Squeeze"}
 UNARY = {
     *("Abs", "Ceil", "Cos", "Elu", "Erf", "Erfc", "Exp", "Expm1", "Floor", "IsFinite", "IsInf", "IsNan", "Log"),
     *("Log1p", "LogicalNot", "Neg", "Reciprocal", "Relu", "Relu6", "Rint", "Round", "Rsqrt", "Sigmoid", "Sign", "Sin"),
-    *("Softplus", "Softsign", "Sqrt", "Square", "Tanh", "Cast"),
+    *("Selu", "Softplus", "Softsign", "Sqrt", "Square", "Tan", "Tanh", "Cast"),
 }
 BINARY = {
     *("AddV2", "Sub", "Mul", "RealDiv", "DivNoNan", "Pow", "Maximum", "Minimum", "SquaredDifference", "FloorDiv"),
     *("FloorMod", "Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual", "LogicalAnd", "LogicalOr"),
 }
 REDUCTIONS = {"Sum", "Mean", "Max", "Min", "Prod", "All", "Any"}
-SAME = {"Add": "AddV2", "BiasAdd": "AddV2", "Div": "RealDiv", "BatchMatMul": "MatMul"}
-SAME |= {"BatchMatMulV2": "MatMul", "BatchMatMulV3": "MatMul", "Select": "SelectV2"}
-OPERATIONS = UNARY | BINARY | REDUCTIONS | RESHAPES | {"BroadcastTo", "ConcatV2", "Cumsum", "GatherV2", "LogSoftmax"}
-OPERATIONS |= {"MatMul", "OneHot", "Pad", "SelectV2", "Slice", "Softmax", "Transpose"}
+SAME = {"Add": "AddV2", "Div": "RealDiv", "BatchMatMul": "MatMul"}
+SAME |= {"BatchMatMulV2": "MatMul", "BatchMatMulV3": "MatMul"}
+ARRAYS = ("float32", "int32", "bool")
+OPERATIONS = UNARY | BINARY | REDUCTIONS | RESHAPES | {"BroadcastTo", "ConcatV2", "Cumsum", "GatherV2", "LeakyRelu"}
+OPERATIONS |= {"LogSoftmax", "MatMul", "OneHot", "Pad", "SelectV2", "Slice", "Softmax", "Transpose"}
+EXACT_IN_64_BITS = {"Mul", "Pow", "Prod", "Cumsum", "Sum"}  # may leave the range of int32, where the others rarely do
 MAX_INLINE = 32  # numbers of a constant that stands in the graph, not among the weights
 
 
@@ -96,6 +98,7 @@ class _Writer:
 
     def __init__(self, function, num_inputs):
         self.values, self.weights, self._numbers, self._equal = [], [], {}, {}
+        self._session = tf.compat.v1.Session(graph=function.graph)  # computes what depends on constants alone
         self._captured = dict(
             zip((x.ref() for x in function.inputs[num_inputs:]), function.captured_inputs, strict=True)
         )
@@ -124,7 +127,7 @@ class _Writer:
             source = self._captured[op.inputs[0].ref()]
             if source.ref() not in self._numbers:
                 value = tf.raw_ops.ReadVariableOp(resource=source, dtype=tensor.dtype)
-                self._numbers[source.ref()] = self._constant(value)
+                self._numbers[source.ref()] = self._constant(value, "Variable")
             return self._numbers[source.ref()]
         if tensor.ref() in self._captured:
             return self._constant(self._captured[tensor.ref()])
@@ -132,6 +135,8 @@ class _Writer:
         if kind in COPIES:
             return inputs[op.outputs.index(tensor) if kind == "IdentityN" else 0]
         constant = tf.get_static_value(tensor)
+        if constant is None and inputs and all(self.values[n]["op"] == "Constant" for n in inputs):
+            constant = None if op.op_def.is_stateful else self._session.run(tensor)
         if constant is not None:
             return self._constant(constant)
         if not tensor.shape.is_fully_defined():
@@ -139,19 +144,21 @@ class _Writer:
         return getattr(self, f"_{kind}", self._plain)(tensor, op, inputs, kind)
 
     def _add(self, tensor, op, inputs=(), shape=None, **attributes):
-        dtype = {"int64": "int32", "float64": "float32"}.get(tensor.dtype.name, tensor.dtype.name)
-        if dtype not in ("float32", "int32", "bool"):
-            raise ValueError(f"a page has no {dtype} (of {tensor.op.type})")
+        dtype = {"int64": "int32"}.get(tensor.dtype.name, tensor.dtype.name)
+        if dtype not in ARRAYS or (tensor.dtype == tf.int64 and op in EXACT_IN_64_BITS):
+            raise ValueError(f"a page computes in float32, int32 and bool, not {op} in {tensor.dtype.name}")
         shape = tensor.shape.as_list() if shape is None else shape
         return self._number(
             {"op": op, "shape": shape, "type": dtype, **({"in": [*inputs]} if inputs else {}), **attributes}
         )
 
-    def _constant(self, value):
-        """Add a constant: its numbers, if they are few, else the number of a weight."""
+    def _constant(self, value, op="Constant"):
+        """Add a constant, or a variable's value: its numbers, if they are few, else the number of a weight."""
         value = np.asarray(value)
-        dtype = "float32" if value.dtype.kind == "f" else "bool" if value.dtype.kind == "b" else "int32"
-        entry = {"op": "Constant", "shape": [*value.shape], "type": dtype}
+        dtype = {"f": "float32", "b": "bool", "i": "int32", "u": "int32"}.get(value.dtype.kind)
+        if dtype is None:
+            raise ValueError(f"a page has no constants of {value.dtype}")
+        entry = {"op": op, "shape": [*value.shape], "type": dtype}
         if value.size <= MAX_INLINE:
             numbers = value.astype("float64").ravel().tolist()
             entry["numbers"] = [x if np.isfinite(x) else str(x).replace("inf", "Infinity") for x in numbers]
@@ -187,6 +194,25 @@ class _Writer:
     def _axes(self, op, n):
         rank = op.inputs[0].shape.rank
         return sorted({int(axis) % rank for axis in self._static(op, n).ravel()})
+
+    def _BiasAdd(self, tensor, op, inputs, kind):
+        if op.get_attr("data_format") != b"NHWC":
+            raise ValueError("a page has no BiasAdd of channels that come first")
+        return self._add(tensor, "AddV2", inputs)
+
+    def _Select(self, tensor, op, inputs, kind):
+        if op.inputs[0].shape != tensor.shape:
+            raise ValueError("a page has no Select of whole rows; use `where` of equal shapes")
+        return self._add(tensor, "SelectV2", inputs)
+
+    def _AddN(self, tensor, op, inputs, kind):
+        total = inputs[0]
+        for number in inputs[1:]:
+            total = self._add(tensor, "AddV2", [total, number])
+        return total
+
+    def _LeakyRelu(self, tensor, op, inputs, kind):
+        return self._add(tensor, kind, inputs, alpha=op.get_attr("alpha"))
 
     def _MatMul(self, tensor, op, inputs, kind):
         names = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
@@ -245,6 +271,11 @@ class _Writer:
         shape = tensor.shape.as_list() if shape is None else shape
         result = self._add(tensor, "Slice", [number], shape, begin=[*begin], strides=strides or [1] * rank)
         return result if shape == tensor.shape.as_list() else self._add(tensor, "Reshape", [result])
+
+    def _ReverseV2(self, tensor, op, inputs, kind):
+        sizes, axes = tensor.shape.as_list(), self._axes(op, 1)
+        begin = [size - 1 if axis in axes else 0 for axis, size in enumerate(sizes)]
+        return self._slice(tensor, tensor, inputs[0], begin, [-1 if n in axes else 1 for n in range(len(sizes))])
 
     def _Slice(self, tensor, op, inputs, kind):
         return self._slice(tensor, op.inputs[0], inputs[0], self._static(op, 1).tolist())

@@ -46,7 +46,12 @@ const METHODS = {
       reader.setText(models[model].encode(text), forgets);
       while (!reader.advance(0));
     }
-    return plain({ losses: reader.losses, next: reader.probabilities(reader.ids.length), views: looks.map(t => reader.look(t)) });
+    const look = t => {
+      let views = null;
+      while (!views) views = reader.look(t, 0); // a step at a time
+      return views;
+    };
+    return plain({ losses: reader.losses, next: reader.probabilities(reader.ids.length), views: looks.map(look) });
   },
   speed: ({ model, count }) => {
     let state = models[model].initialState();

@@ -206,6 +206,53 @@ def test_eight_bits_are_those_of_rounded_weights(tmp_path):
 
 @runs
 @writes
+def test_constants_of_a_layer_are_not_rounded(tmp_path):
+    size = 32
+    mask = np.triu(np.full((size, size), -np.inf, "float32"), 1)
+
+    @keras.saving.register_keras_serializable(package="tests")
+    class Masked(keras.layers.Layer):
+        def call(self, x):
+            return ops.softmax(x[..., None, :] + ops.convert_to_tensor(mask))[..., 5, :]
+
+    head = keras.layers.Dense(8)
+    model = models.LanguageModel(keras.layers.Embedding(8, size), [Masked()], head)
+    model.build((None, None))
+    keras_seq.export(model, tmp_path / "page.html", "page", tokenizer=TOKENIZER, quantization="int8")
+    (steps,) = ask(tmp_path / "page.html", {"method": "steps", "model": 0, "ids": some_ids(8)})
+    round_weights(model)
+    check_steps(model, steps, some_ids(8))
+
+
+@runs
+@writes
+def test_a_carriage_return_has_a_sign_in_the_page(tmp_path):
+    tokenizer = CharacterTokenizer("\n\rab")
+    model = LSTMConfig(3, 4).build_model(4)
+    keras_seq.export(model, tmp_path / "page.html", "page", tokenizer=tokenizer)
+    request = {"method": "write", "model": 0, "prompt": "ab␍\n", "count": 40, "temperature": 1, "topP": 1, "seed": 1}
+    (text,) = ask(tmp_path / "page.html", request)
+    expected = keras_seq.generate(model, tokenizer, "ab\r\n", 40, seed=1)
+    assert expected.count("\r") > 3
+    assert text == expected.replace("\r", "␍")
+
+
+@runs
+@writes
+def test_the_capacity_is_that_of_caches_alone(tmp_path):
+    ids = some_ids(20)
+    for name in ("lstm", "transformer"):
+        path = tmp_path / f"{name}.html"
+        keras_seq.export(small(name), path, "page", tokenizer=TOKENIZER, capacity=8)
+        limit = re.search(r'"context_length":(\w+)', path.read_text("utf-8"))[1]
+        assert limit == ("null" if name == "lstm" else "8")
+        (steps,) = ask(path, {"method": "steps", "model": 0, "ids": ids[:8]})
+        if name == "lstm":
+            check_steps(small(name), steps, ids[:8])
+
+
+@runs
+@writes
 def test_two_models_live_in_one_page_and_an_ensemble_does(tmp_path):
     unknown = CharacterTokenizer("abc", oov_token="[UNK]")
     other = LSTMConfig(3, 4).build_model(unknown.vocabulary_size)
@@ -286,6 +333,10 @@ def operations():
         "differences": lambda x: tf.math.squared_difference(x, x[:, :1]) + tf.math.divide_no_nan(x, tf.nn.relu(x)),
         "remainders": lambda x: tf.math.floordiv(x, 0.3) + tf.math.floormod(x, 0.3) + tf.minimum(x, 0.1),
         "infinities": lambda x: tf.cast(tf.math.is_nan(x / (x - x)) | tf.math.is_inf(x / (x - x)), "float32"),
+        "leaky": lambda x: tf.nn.leaky_relu(x, 0.3) + tf.nn.selu(x) + tf.tan(x / 2) + tf.add_n([x, x * x, x]),
+        "turned round": lambda x: tf.reverse(x, [1]) - tf.reverse(x, [-1, 0]),
+        "tenths": lambda x: tf.math.floordiv(tf.round(10 * x) / 10, 0.1) + tf.math.floormod(tf.round(10 * x), -3.0),
+        "tables": lambda x: x @ tf.linalg.band_part(tf.ones((4, 4)), -1, 0) + tf.linspace(0.0, 1.0, 4) + tf.eye(3, 4),
         "old names": lambda x: raw.BiasAdd(value=x, bias=x[0, 0]) + raw.Add(x=x, y=x[:, :1]) + raw.Div(x=x, y=x + 9),
         "constants": lambda x: (
             x + tf.cast(tf.range(4), "float32") * tf.constant(np.arange(48.0).reshape(4, 3, 4), "float32")[1]
@@ -345,6 +396,10 @@ def test_what_a_page_cannot_compute_is_named_and_leaves_nothing(tmp_path):
         (lambda x: tf.linalg.inv(x[:, :, :3])): "a page has no operation MatrixInverse",
         (lambda x: x[:, : tf.cast(x[0, 0, 0], "int32")]): "depends on a value",
         (lambda x: tf.boolean_mask(x, x > 0)): "a page|depends on a value",
+        (lambda x: tf.cast(tf.cast(x, "float64") * 2, "float32")): "not .* in float64",
+        (lambda x: tf.cast(tf.cast(x, "int64") * 11035152453, "float32")): "not Mul in int64",
+        (lambda x: tf.nn.bias_add(x[:, :, :, None], x[0, 0, :3], data_format="NCHW")): "channels that come first",
+        (lambda x: tf.raw_ops.Select(condition=x[:, 0, 0] > 0, x=x, y=-x)): "Select of whole rows",
     }.items():
         with pytest.raises(ValueError, match=message):
             write_step(Step(function, np.ones((1, 3, 4), "float32")), tmp_path / "page.html")
@@ -378,6 +433,14 @@ def test_arguments_are_checked_before_anything_is_written(tmp_path):
     refused("quantization='int4'", [lstm], [TOKENIZER], quantization="int4")
     refused("The tokenizer has 3", [lstm], [CharacterTokenizer("abc")])
     refused("2 titles for 1 models", [lstm], [TOKENIZER], titles=["a", "b"])
+    refused("expected export_page\\(\\[model\\], path, \\[tokenizer\\]\\)", lstm, TOKENIZER)
+    refused("capacity=0", [lstm], [TOKENIZER], capacity=0)
+    for name, value in {"title": None, "text": b"ab", "titles": [5], "descriptions": [None]}.items():
+        refused(rf"{name}.*; expected a str", [lstm], [TOKENIZER], **{name: value})
+    refused("title='.ud800'; expected a str without half", [lstm], [TOKENIZER], title="\ud800")
+    diverged = LSTMConfig(3, 4).build_model(8)
+    diverged.blocks[0].bias.assign(np.full(16, np.nan))
+    refused("has weights that are not finite: it has diverged", [diverged], [TOKENIZER])
     bert = BertConfig(8, num_layers=1, num_heads=2, feed_forward_dim=12, context_length=8).build_model(8)
     refused("bert has no step", [bert], [TOKENIZER])
     refused("computes in bfloat16", [LSTMConfig(3, 4).build_model(8, dtype="mixed_bfloat16")], [TOKENIZER])

@@ -58,7 +58,8 @@ const KerasSeq = (() => {
     Reciprocal: x => 1 / x, Relu: x => Math.max(x, 0), Relu6: x => Math.min(Math.max(x, 0), 6), Rint: rint, Round: rint,
     Rsqrt: x => 1 / Math.sqrt(x), Sigmoid: x => 1 / (1 + Math.exp(-x)), Sign: Math.sign, Sin: Math.sin,
     Softplus: x => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x))), Softsign: x => x / (1 + Math.abs(x)),
-    Sqrt: Math.sqrt, Square: x => x * x, Tanh: Math.tanh,
+    Selu: x => 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * Math.expm1(x)),
+    Sqrt: Math.sqrt, Square: x => x * x, Tan: Math.tan, Tanh: Math.tanh,
   };
 
   const BINARY = {
@@ -71,9 +72,15 @@ const KerasSeq = (() => {
     Maximum: (o, a, b, p, q) => { for (let i = 0; i < o.length; i++) o[i] = Math.max(a[p[i]], b[q[i]]); },
     Minimum: (o, a, b, p, q) => { for (let i = 0; i < o.length; i++) o[i] = Math.min(a[p[i]], b[q[i]]); },
     SquaredDifference: (o, a, b, p, q) => { for (let i = 0; i < o.length; i++) o[i] = (a[p[i]] - b[q[i]]) ** 2; },
-    FloorDiv: (o, a, b, p, q) => { for (let i = 0; i < o.length; i++) o[i] = Math.floor(a[p[i]] / b[q[i]]); },
+    FloorDiv: (o, a, b, p, q) => {
+      const rounded = o instanceof Float32Array ? Math.fround : x => x; // 0.7 / 0.1 is 7 in float32 only
+      for (let i = 0; i < o.length; i++) o[i] = Math.floor(rounded(a[p[i]] / b[q[i]]));
+    },
     FloorMod: (o, a, b, p, q) => {
-      for (let i = 0; i < o.length; i++) o[i] = a[p[i]] - b[q[i]] * Math.floor(a[p[i]] / b[q[i]]);
+      for (let i = 0; i < o.length; i++) {
+        const divisor = b[q[i]], rest = a[p[i]] % divisor;
+        o[i] = rest !== 0 && rest < 0 !== divisor < 0 ? rest + divisor : rest;
+      }
     },
     Equal: (o, a, b, p, q) => { for (let i = 0; i < o.length; i++) o[i] = a[p[i]] === b[q[i]]; },
     NotEqual: (o, a, b, p, q) => { for (let i = 0; i < o.length; i++) o[i] = a[p[i]] !== b[q[i]]; },
@@ -114,6 +121,9 @@ const KerasSeq = (() => {
   const OTHERS = {
     Cast: ({ type }, o, [x]) => () => {
       for (let i = 0; i < o.length; i++) o[i] = type === "bool" ? x[i] !== 0 : x[i];
+    },
+    LeakyRelu: ({ alpha }, o, [x]) => () => {
+      for (let i = 0; i < o.length; i++) o[i] = x[i] > 0 ? x[i] : alpha * x[i];
     },
     BroadcastTo: ({ shape }, o, [x], [from]) => copied(o, x, broadcast(from.shape, shape)),
     Transpose: ({ shape, axes }, o, [x], [from]) => {
@@ -250,10 +260,11 @@ const KerasSeq = (() => {
 
     add(value, n, weights) {
       const inputs = value.in || [], x = inputs.map(i => this.arrays[i]);
-      this.isConstant[n] = value.op === "Constant" || (inputs.length > 0 && inputs.every(i => this.isConstant[i]));
+      const isGiven = "numbers" in value || "weight" in value;
+      this.isConstant[n] = isGiven || (inputs.length > 0 && inputs.every(i => this.isConstant[i]));
       if (value.op === "Reshape") this.arrays[n] = x[0];
       else if ("weight" in value) this.arrays[n] = weights[value.weight];
-      else if (value.op === "Constant") this.arrays[n] = ARRAYS[value.type].from(value.numbers, Number);
+      else if ("numbers" in value) this.arrays[n] = ARRAYS[value.type].from(value.numbers, Number);
       else {
         this.arrays[n] = new ARRAYS[value.type](product(value.shape));
         if (value.op === "Input") return;
@@ -272,20 +283,24 @@ const KerasSeq = (() => {
 
   // ---- Data elements of a page: a JSON text for each model, and its weights in base64, checked by their CRC-32.
 
+  const CRC_OF_BYTE = Int32Array.from({ length: 256 }, (_, byte) => {
+    for (let bit = 0; bit < 8; bit++) byte = (byte >>> 1) ^ (byte & 1 ? 0xedb88320 : 0);
+    return byte;
+  });
+
   function crc32(bytes) {
     let crc = -1;
-    for (const byte of bytes) {
-      crc ^= byte;
-      for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
-    }
+    for (let i = 0; i < bytes.length; i++) crc = (crc >>> 8) ^ CRC_OF_BYTE[(crc ^ bytes[i]) & 255];
     return ~crc >>> 0;
   }
 
   function decode(spec, base64) {
-    let bytes = new Uint8Array(0);
+    let text = "";
     try {
-      bytes = Uint8Array.from(atob(base64.trim()), character => character.charCodeAt(0));
+      text = atob(base64.trim());
     } catch { /* cut within a group of four characters: too few bytes */ }
+    const bytes = new Uint8Array(text.length);
+    for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
     if (bytes.length !== spec.bytes || crc32(bytes) !== spec.crc32)
       throw new Error(`The weights of ${spec.title} are damaged: ${bytes.length.toLocaleString("en")} of ` +
         `${spec.bytes.toLocaleString("en")} bytes can be read. Get the page again.`);
@@ -303,7 +318,9 @@ const KerasSeq = (() => {
     return spec.weights.map(({ type, size, block }) => {
       if (!block) return take(ARRAYS[type], size);
       const scales = take(Float32Array, Math.ceil(size / block)), whole = take(Int8Array, size);
-      return Float32Array.from(whole, (q, i) => q * scales[Math.floor(i / block)]);
+      const weight = new Float32Array(size);
+      for (let i = 0; i < size; i++) weight[i] = whole[i] * scales[Math.floor(i / block)];
+      return weight;
     });
   }
 
@@ -312,7 +329,12 @@ const KerasSeq = (() => {
       Object.assign(this, { name: spec.name, title: spec.title, description: spec.description, spec });
       this.contextLength = spec.context_length;
       this.characters = [...(spec.unknown_id === null ? "" : "\ufffd"), ...spec.characters];
+      // A field of a page cannot hold a carriage return: it is written as its sign there.
       this.ids = new Map(this.characters.map((character, id) => [character, id]));
+      if (this.ids.has("\r") && !this.ids.has("␍")) {
+        this.characters[this.ids.get("\r")] = "␍";
+        this.ids.set("␍", this.ids.get("\r"));
+      }
       this.graph = new Graph(spec.values, unpacked(spec, decode(spec, base64)));
       this.inputs = [];
       spec.values.forEach((value, n) => { if (value.op === "Input") this.inputs[value.input] = this.graph.arrays[n]; });
@@ -369,7 +391,7 @@ const KerasSeq = (() => {
 
   // ---- Reading: one text by one model. Its cache starts anew as in keras_seq/generation/sampling_loop.py.
 
-  const MEMORY = 64 * 2 ** 20; // bytes of the states that are kept to return to
+  const MEMORY = 128 * 2 ** 20; // bytes of the states that are kept to return to
 
   function cacheStart(t, contextLength) {
     const stride = Math.max(1, Math.floor(contextLength / 2));
@@ -391,6 +413,7 @@ const KerasSeq = (() => {
       losses.set((this.losses || losses).subarray(0, common));
       Object.assign(this, { ids, forgets: now, losses });
       this.findKnown();
+      this.sought = null;
       this.kept = this.kept.filter(point => point.t <= common);
       if (!this.kept.length) this.kept = [this.begin(0)];
       if (!this.point || this.point.t > common) this.point = this.kept.at(-1);
@@ -411,37 +434,43 @@ const KerasSeq = (() => {
     }
 
     begin(t) {
-      return { t, start: 0, state: this.model.initialState(), logits: null, views: [] };
+      return { t, start: 0, state: this.model.initialState(), logits: null, views: [], again: [] };
     }
 
-    // The point after the character at point.t: the state and logits there, and with the method "look", the views.
+    // The point after one step: of the character at point.t, or where the cache starts anew at that character, of one
+    // that is read `again` before it. With the method "look", a step of the character itself has the views.
     next(point, method = "step") {
-      const { ids, known, model } = this, t = point.t;
+      const { ids, known, model } = this, { t, again } = point;
+      if (again.length) return { ...point, state: model.step(ids[again[0]], point.state).state, again: again.slice(1) };
       if (this.forgets.has(t)) point = this.begin(t);
       if (ids[t] < 0) return { ...point, t: t + 1, views: [] };
       const first = this.base[t], start = cacheStart(this.rank[t] + 1 - first, model.contextLength);
-      let { state } = point;
       if (start > point.start) {
-        state = model.initialState();
-        for (const p of known.slice(first + start, this.rank[t])) ({ state } = model.step(ids[p], state));
+        const earlier = known.slice(first + start, this.rank[t]);
+        return this.next({ ...point, start, state: model.initialState(), again: earlier }, method);
       }
-      return { views: [], ...model[method](ids[t], state), t: t + 1, start };
+      return { ...point, views: [], ...model[method](ids[t], point.state), t: t + 1 };
     }
 
     advance(milliseconds) {
       const end = performance.now() + milliseconds;
       while (this.done < this.ids.length) {
-        const t = this.done;
-        this.logits[t] = this.point.logits;
-        const p = this.probabilities(t);
-        this.losses[t] = p && this.ids[t] >= 0 ? -Math.log2(p[this.ids[t]]) : NaN;
+        if (!this.point.again.length) this.score(this.done);
         this.point = this.next(this.point);
-        this.done = t + 1;
-        if (this.done % this.every === 0) this.keep(this.point);
+        if (this.point.t > this.done) {
+          this.done = this.point.t;
+          if (this.done % this.every === 0) this.keep(this.point);
+        }
         if (performance.now() > end) break;
       }
       this.logits[this.done] = this.point.logits;
       return this.done === this.ids.length;
+    }
+
+    score(t) {
+      this.logits[t] = this.point.logits;
+      const p = this.probabilities(t);
+      this.losses[t] = p && this.ids[t] >= 0 ? -Math.log2(p[this.ids[t]]) : NaN;
     }
 
     keep(point) {
@@ -457,11 +486,17 @@ const KerasSeq = (() => {
       return logits ? softmax(logits) : null;
     }
 
-    look(t) {
+    // The views after the character at t, or null if that takes longer: then ask again.
+    look(t, milliseconds = Infinity) {
       if (t >= this.done || this.ids[t] < 0) return [];
-      let point = this.kept.findLast(point => point.t <= t);
-      while (point.t < t) point = this.next(point);
-      const { start, views } = this.next(point, "look");
+      const end = performance.now() + milliseconds;
+      if (this.sought?.t !== t) this.sought = { t, point: this.kept.findLast(point => point.t <= t) };
+      const { sought } = this;
+      while (sought.point.t <= t) {
+        sought.point = this.next(sought.point, sought.point.t === t ? "look" : "step");
+        if (performance.now() > end && sought.point.t <= t) return null;
+      }
+      const { start, views } = sought.point;
       return views.flatMap(view => SHOWN[view.kind](view, p => this.known[this.base[t] + start + p]));
     }
   }

@@ -104,6 +104,7 @@ function change(now) {
 function read() {
   for (const column of columns) {
     column.reader.setText(column.ids, forgets);
+    column.isLooking = false;
     column.read = Math.min(column.read, column.reader.done);
     column.isRead = false;
     for (const span of column.marks) span.classList.remove("up", "down");
@@ -214,7 +215,8 @@ function tick(now) {
     for (const column of ready) inspect(column);
     if (ready.length) lookAt = now + LOOK_EVERY;
   }
-  if (writing || columns.some(column => !column.isRead || column.isStale)) schedule();
+  for (const column of columns) if (column.isLooking) lookOn(column);
+  if (writing || columns.some(column => !column.isRead || column.isStale || column.isLooking)) schedule();
 }
 
 // Takes the losses that are new, colors their characters, and marks those that an edit has changed.
@@ -268,16 +270,18 @@ function changes({marks, changedBits, isRead}) {
 // Which of two models is ahead, and the sum of the differences along the text: it rises where the first reads better.
 function showBalance(read) {
   const [a, b] = columns, sums = [0];
-  let compared = 0;
+  let compared = 0, scored = 0;
   for (let t = 0; t < read; t++) {
     const gain = b.losses[t] - a.losses[t];
     if (Number.isFinite(gain)) compared++;
+    if (Number.isFinite(a.losses[t]) || Number.isFinite(b.losses[t])) scored++;
     sums.push(sums[t] + (Number.isFinite(gain) ? gain : 0));
   }
   const ahead = sums[read] / compared, better = ahead > 0 ? a : b;
   byId("verdict").textContent = !compared ? "Nothing to compare yet."
     : Math.abs(ahead) < 0.005 ? "Both models read this text equally well."
-    : `${better.title} is ${Math.abs(ahead).toFixed(2)} bits per character ahead.`;
+    : `${better.title} is ${Math.abs(ahead).toFixed(2)} bits per character ahead`
+      + (compared < scored ? `, on the ${count(compared)} characters that both know.` : ".");
   const high = Math.max(1, ...sums), low = Math.min(-1, ...sums), step = Math.max(1, Math.ceil(read / 800));
   const X = t => (1000 * t / Math.max(1, characters.length)).toFixed(1);
   const Y = sum => (3 + 94 * (high - sum) / (high - low)).toFixed(1);
@@ -304,9 +308,16 @@ function inspect(column) {
     item.querySelector("u").style.width = 100 * probabilities[id] + "%";
     item.querySelector("i").textContent = percent(probabilities[id]);
   }
-  const before = lastRead(column, t);
-  showViews(column, before < 0 ? [] : reader.look(before), before);
+  column.lookedAt = lastRead(column, t);
+  column.isLooking = true;
   if (hover === null && !writing) speak();
+}
+
+// Shows what a model saw as soon as it has read up to there again.
+function lookOn(column) {
+  const {reader, lookedAt} = column, views = lookedAt < 0 ? [] : reader.look(lookedAt, SLICE);
+  column.isLooking = views === null;
+  if (views) showViews(column, views, lookedAt);
 }
 
 function expectation({ids}, t, probabilities) {
@@ -564,7 +575,8 @@ function listen(column) {
 
 // What happens outside the columns: buttons, settings, the chart.
 function listenToPage() {
-  for (const event of ["selectionchange", "keyup", "focusin"]) document.addEventListener(event, followCaret);
+  for (const event of ["selectionchange", "keyup"]) document.addEventListener(event, followCaret);
+  document.addEventListener("focusin", () => setCaret(caret));  // the columns have one caret; a click moves it next
   document.addEventListener("keydown", event => { if (event.key === "Escape" && writing) setWriting(null); });
   byId("color").addEventListener("change", () => { for (const one of columns) paint(one, 0, one.read); });
   byId("forget").addEventListener("click", () => {
@@ -604,13 +616,12 @@ function start() {
     models = KerasSeq.load(document);
     if (!models.length) throw new Error("This page has no model in it: the file is not whole.");
   } catch (error) {
-    byId("problem").textContent = error.message;
-    byId("problem").hidden = false;
-    return;
+    return showProblem(error.message);
   }
   models = models.slice(0, 2);
   document.body.className = models.length === 2 ? "two" : "one";
   for (const id of ["balance", "color-choice"]) byId(id).hidden = models.length < 2;
+  byId("problem").hidden = true;
   byId("main").hidden = false;
   const isTwin = models.length === 2 && models[0].title === models[1].title;
   columns = models.map((model, n) => makeColumn(model, isolate(model.title) + (isTwin ? ` ${n + 1}` : "")));
@@ -629,7 +640,21 @@ function start() {
   keepBaseline();
   setWriting(null);
   read();
-  setText([...typeof data.text === "string" ? data.text : ""]);
+  setText([...typeof data.text === "string" ? data.text.replaceAll("\r", "␍") : ""]);
   setCaret(characters.length);
 }
-start();
+
+// In the place of the models, a sentence that says what is wrong.
+function showProblem(sentence) {
+  byId("problem").textContent = sentence;
+  byId("problem").className = "said";
+  byId("problem").hidden = false;
+  byId("main").hidden = true;
+}
+
+try {
+  start();
+} catch (error) {
+  showProblem(`The page cannot show its models: ${error.message}`);
+  throw error;
+}
