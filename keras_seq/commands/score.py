@@ -3,6 +3,7 @@
     keras-seq score logs/compare/20260101-120000/lstm-seed0 --text "To be, or not to be"
     keras-seq score RUN --file my.txt --html my.html
     echo "To be, or not to be" | keras-seq score RUN --file -
+    keras-seq score RUN --file my.txt --adapt 0.001     # the model learns from what it has scored
 
 Time: 10 seconds, or 30 for a hundred thousand characters.
 
@@ -19,7 +20,7 @@ import numpy as np
 from keras_seq.commands.exit_status import exit_with_message
 from keras_seq.commands.options import RunFolder, check_options, command_line
 from keras_seq.data import load_corpus
-from keras_seq.evaluation import TextScore, score_text
+from keras_seq.evaluation import DynamicEvaluation, TextScore, score_text
 from keras_seq.files import write_text
 from keras_seq.reports.pages import describe_run, percent, render, run_label
 from keras_seq.runs.finished_run import RUNTIMES, Unknown, handle_unknown, load_exported, read_standard_input
@@ -40,6 +41,9 @@ class ScoreTextConfig:
     """UTF-8 file to score; - reads standard input."""
     unknown: Unknown = "error"
     """What to do with characters that the model does not know: stop with an error, or drop them."""
+    adapt: float | None = None
+    """Learning rate with which the model learns from what it has scored, such as 0.001 (dynamic evaluation); by default
+    it stays as it is."""
     num_highest_losses: int = 10
     """Number of tokens with the highest loss to show."""
     html: pathlib.Path | None = None
@@ -51,7 +55,7 @@ class ScoreTextConfig:
             raise ValueError(f"--text or --file: {received}; expected one of them.")
         if self.file is not None and str(self.file) != "-" and not self.file.exists():
             raise ValueError(f"--file {self.file}: it does not exist; expected a UTF-8 file, or - for standard input.")
-        check_options(self, num_highest_losses=0)
+        check_options(self, num_highest_losses=0, adapt=0)
         if self.html is not None and not self.html.parent.is_dir():
             raise ValueError(f"--html {self.html}: expected an existing folder; {self.html.parent} is none.")
 
@@ -102,7 +106,8 @@ def main(arguments: list[str] | None = None):
     model, tokenizer = (load_exported if is_exported else load_language_model)(config.run)
     text = handle_unknown(read_text(config), tokenizer, config.unknown)
     with scoring_bar("scoring"):
-        score = score_text(model, tokenizer, text)
+        adapt = None if config.adapt is None else DynamicEvaluation(config.adapt)
+        score = score_text(model, tokenizer, text, adapt=adapt)
     if config.html is not None and len(score.tokens) > MAX_HTML_TOKENS:
         raise ValueError(
             f"--html: the text has {len(score.tokens):,} tokens; expected at most {MAX_HTML_TOKENS:,}, because "

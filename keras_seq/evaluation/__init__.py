@@ -1,5 +1,6 @@
 """Compute losses and metrics over tokens, in nats per token unless the name says otherwise."""
 
+from keras_seq.evaluation.dynamic import DynamicEvaluation
 from keras_seq.evaluation.evaluator import Evaluator, LossSum
 from keras_seq.evaluation.losses import TokenCrossEntropy
 from keras_seq.evaluation.metrics import BitsPerCharacter, Perplexity
@@ -8,6 +9,7 @@ from keras_seq.evaluation.score import Difference, TextScore, paired_difference,
 __all__ = [
     "BitsPerCharacter",
     "Difference",
+    "DynamicEvaluation",
     "Evaluator",
     "LossSum",
     "Perplexity",

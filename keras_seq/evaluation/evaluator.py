@@ -21,6 +21,7 @@ import numpy as np
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.evaluation.dynamic import DynamicEvaluation, dynamic_token_losses
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.evaluation.streaming import ValidationSample, independent_losses, num_parts, num_rows, streaming_losses
 from keras_seq.generation.uncached_model import UncachedModel
@@ -221,6 +222,28 @@ class Evaluator:
         if chunked is not None and chunked.shape == ((len(ids) - 1) // length, length):
             known = dict(zip(range(0, len(ids) - 1, length), chunked, strict=False))
         return self._sliding(ids[None], np.zeros(1, int), known)[0]
+
+    def dynamic_token_losses(self, ids, adapt: DynamicEvaluation) -> np.ndarray:
+        """Return the token losses of a text from start to end by a model that learns from what it has scored.
+
+        Args:
+            ids: Integers `[N]`.
+            adapt: How it learns; afterwards its weights are what they were.
+
+        Returns:
+            float32 `[N - 1]`, in nats.
+
+        Raises:
+            ValueError: If there are fewer than two ids, or the model is in an exported file.
+        """
+        ids = self._checked(ids)
+        if len(ids) < 2:
+            raise ValueError(f"{len(ids)} ids; expected at least 2.")
+        if not isinstance(adapt, DynamicEvaluation):
+            raise ValueError(f"adapt={adapt!r}; expected a DynamicEvaluation.")
+        if not isinstance(self.model, keras.Model):
+            raise ValueError(f"{self.model!r} cannot learn while it scores; expected a model of Keras.")
+        return dynamic_token_losses(self.model, ids, adapt, self._context)
 
     def stretch_token_losses(self, ids, sample: ValidationSample, chunked: np.ndarray | None = None) -> np.ndarray:
         """Return streaming losses of the stretches of a sample.

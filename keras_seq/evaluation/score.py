@@ -14,6 +14,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+from keras_seq.evaluation.dynamic import DynamicEvaluation
 from keras_seq.evaluation.evaluator import Evaluator
 from keras_seq.generation.sampling_loop import not_finite
 from keras_seq.layers.introspection import check_tokenizer
@@ -99,7 +100,7 @@ class TextScore:
         return HighLoss(index, float(self.token_losses[index]), *place, *map(show_whitespace, texts))
 
 
-def score_text(model: keras.Model, tokenizer, text: str) -> TextScore:
+def score_text(model: keras.Model, tokenizer, text: str, adapt: DynamicEvaluation | None = None) -> TextScore:
     """Score a text of at least two tokens.
 
     Args:
@@ -107,6 +108,7 @@ def score_text(model: keras.Model, tokenizer, text: str) -> TextScore:
             reads the text in windows of its length, or of 1,024 tokens, that move by half.
         tokenizer: The tokenizer that the model was trained with.
         text: Any text; unknown characters are handled as the tokenizer is configured.
+        adapt: How the model learns from what it has scored (dynamic evaluation); None for the model as it is.
 
     Returns:
         The tokens and their losses.
@@ -125,7 +127,8 @@ def score_text(model: keras.Model, tokenizer, text: str) -> TextScore:
     ends = piece_ends(text, offsets).tolist()
     if ends[0] == len(text):
         raise ValueError(f"The text {text[:40]!r} has no character after its first token; expected a longer text.")
-    losses = np.concatenate([[np.nan], evaluator.streaming_token_losses(ids)]).astype("float32")
+    losses = evaluator.streaming_token_losses(ids) if adapt is None else evaluator.dynamic_token_losses(ids, adapt)
+    losses = np.concatenate([[np.nan], losses]).astype("float32")
     if np.isnan(losses[1:]).any():
         raise not_finite()
     vocabulary = getattr(tokenizer, "vocabulary", None)

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 
 from keras_seq import training
-from keras_seq.evaluation import TextScore, score_text
+from keras_seq.evaluation import DynamicEvaluation, TextScore, score_text
 from keras_seq.generation import generate, stream
 from keras_seq.reports import plots
 from keras_seq.reports.comparison import ComparisonResults
@@ -66,9 +66,9 @@ class Run:
         """Yield what follows a prompt, part by part; `options` as of `keras_seq.stream`."""
         return stream(self.model, self.tokenizer, prompt, max_new_tokens, **{"temperature": 0.8, **options})
 
-    def score(self, text: str) -> TextScore:
-        """Return the loss of each token of a text, which a notebook shows in color."""
-        return score_text(self.model, self.tokenizer, text)
+    def score(self, text: str, adapt: DynamicEvaluation | None = None) -> TextScore:
+        """Return the loss of each token of a text, which a notebook shows in color; `adapt` as for `score_text`."""
+        return score_text(self.model, self.tokenizer, text, adapt=adapt)
 
     def __repr__(self) -> str:
         """Return the folder and the losses."""

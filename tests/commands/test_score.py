@@ -40,6 +40,13 @@ def test_it_prints_the_loss_of_the_text(said, smoke, name):
     assert rows == pytest.approx(sorted(expected.token_losses[1:], reverse=True)[:3], abs=6e-3)
 
 
+def test_a_model_may_learn_from_what_it_has_scored(said):
+    text = "the same words again. " * 8
+    plain, adapted = (said("--text", text, *options) for options in ((), ("--adapt", "0.01")))
+    losses = [float(re.search(r"([\d.]+) nats per character", words)[1]) for words in (plain, adapted)]
+    assert losses[1] < losses[0]
+
+
 def test_a_file_and_standard_input_are_texts_too(said, tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_bytes(TEXT.replace("\n", "\r\n").encode())
     monkeypatch.setattr("sys.stdin", io.StringIO(TEXT))

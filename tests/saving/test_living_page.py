@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import keras_seq
+from keras_seq.models import LANGUAGE_MODELS
 from keras_seq.saving import export_page
 from keras_seq.saving.page import round_weights
 from keras_seq.training import load_language_model
 from tests.callbacks.browser import Browser
+from tests.conftest import often
 from tests.processes import ROOT
-from tests.saving.test_page import hostile_page
+from tests.saving.test_page import CONTEXT, TOKENIZER, check_steps, hostile_page, small, some_ids
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium"),
@@ -247,21 +249,37 @@ def test_each_picture_is_drawn(browser, page):
     check_nothing_went_wrong(browser)
 
 
-def test_the_engine_computes_in_the_browser_what_keras_computes(browser, page, models):
-    opened(browser, page)
-    for number, (model, tokenizer) in enumerate(models):
-        count = model.context_length or 200
-        ids = np.random.default_rng(0).integers(tokenizer.vocabulary_size, size=count).tolist()
-        rows = browser.run(f"""(() => {{
-          const model = KerasSeq.load(document)[{number}];
-          let state = model.initialState();
-          return {ids}.map(id => {{
-            const result = model.step(id, state);
-            state = result.state;
-            return [...result.logits];
-          }});
-        }})()""")
-        np.testing.assert_allclose(rows, np.asarray(model(np.array([ids])))[0], atol=1e-4)
+@often("name", LANGUAGE_MODELS, ("gru", "mamba2"))
+def test_the_engine_computes_and_writes_in_the_browser_what_keras_does(browser, tmp_path, name):
+    model, ids = small(name), some_ids(CONTEXT)
+    export_page([model], tmp_path / "page.html", [TOKENIZER])
+    opened(browser, tmp_path / "page.html")
+    steps = browser.run(f"""(() => {{
+      const model = KerasSeq.load(document)[0], names = model.spec.state.map(part => part.name);
+      let state = model.initialState();
+      return {ids}.map(id => {{
+        const result = model.step(id, state);
+        state = result.state;
+        return {{
+          logits: [...result.logits],
+          state: Object.fromEntries(state.map((part, n) => [names[n], [...part]])),
+        }};
+      }});
+    }})()""")
+    check_steps(model, steps, ids)
+    texts = browser.run("""[0, 1, 2, 3, 4].map(seed => {
+      const model = KerasSeq.load(document)[0], reader = new KerasSeq.Reader(model);
+      const writer = new KerasSeq.Writer(reader, { temperature: 0.8, topP: 0.95, seed });
+      let text = "a 𝄞é";
+      for (let n = 0; n < 40; n++) {
+        reader.setText(model.encode(text), []);
+        while (!reader.advance(100));
+        text += model.characters[writer.next()];
+      }
+      return text;
+    })""")
+    options = {"max_new_tokens": 40, "temperature": 0.8, "top_p": 0.95}
+    assert texts == [keras_seq.generate(model, TOKENIZER, "a 𝄞é", seed=seed, **options) for seed in range(5)]
 
 
 def test_text_that_looks_like_a_program_is_text(browser, tmp_path):
