@@ -8,7 +8,7 @@
 No token is seen before it is scored. What repeats in a text, such as names or a style, costs less after a while. A
 model that carries its state has segments of `segment_length` tokens; the gradient goes back to the start of one. With a
 context length, a segment is a window that moves by half, as in the streaming loss. The weights are put back at the end.
-arXiv:1709.07432.
+arXiv:1709.07432. The defaults were chosen for LSTMs on text held out from tiny Shakespeare's training split.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ class DynamicEvaluation:
 
     learning_rate: float = 1e-3
     """Learning rate of Adam without momentum; 0 scores without learning."""
-    decay: float = 0.0
+    decay: float = 3e-3
     """How much nearer each step brings the weights to those before the text; at least 0, at most 1."""
     segment_length: int = 64
     """Tokens of a segment, for a model that carries its state."""

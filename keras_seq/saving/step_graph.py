@@ -8,6 +8,7 @@ Operations have TensorFlow's names and meaning. What only copies is left out, an
 operation that the engine does not know is refused by its name.
 """
 
+import contextlib
 import json
 
 import numpy as np
@@ -34,6 +35,7 @@ ARRAYS = ("float32", "int32", "bool")
 OPERATIONS = UNARY | BINARY | REDUCTIONS | RESHAPES | {"BroadcastTo", "ConcatV2", "Cumsum", "GatherV2", "LeakyRelu"}
 OPERATIONS |= {"LogSoftmax", "MatMul", "OneHot", "Pad", "SelectV2", "Slice", "Softmax", "Transpose"}
 EXACT_IN_64_BITS = {"Mul", "Pow", "Prod", "Cumsum", "Sum"}  # may leave the range of int32, where the others rarely do
+INT32 = np.iinfo("int32").min, np.iinfo("int32").max
 MAX_INLINE = 32  # numbers of a constant that stands in the graph, not among the weights
 
 
@@ -57,8 +59,9 @@ def step_graph(model, parts, structure) -> tuple[dict, list[np.ndarray]]:
 
     specs = [tf.TensorSpec(part.shape_of(1), part.dtype) for part in parts]
     function = tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec((1, 1), tf.int32), *specs)
-    writer = _Writer(function, 1 + len(parts))
-    values, weights, numbers = _needed(writer, [writer.number(tensor) for tensor in function.outputs])
+    with contextlib.closing(tf.compat.v1.Session(graph=function.graph)) as session:
+        writer = _Writer(function, 1 + len(parts), session)
+        values, weights, numbers = _needed(writer, [writer.number(tensor) for tensor in function.outputs])
     logits, *rest = numbers
     of_views = iter(rest[len(parts) :])
     graph = {
@@ -94,11 +97,11 @@ def _needed(writer, outputs):
 
 
 class _Writer:
-    """Numbers the tensors of a function; the first are its inputs."""
+    """Numbers the tensors of a function, of which the first are its inputs; the session computes constants."""
 
-    def __init__(self, function, num_inputs):
+    def __init__(self, function, num_inputs, session):
         self.values, self.weights, self._numbers, self._equal = [], [], {}, {}
-        self._session = tf.compat.v1.Session(graph=function.graph)  # computes what depends on constants alone
+        self._session = session
         self._captured = dict(
             zip((x.ref() for x in function.inputs[num_inputs:]), function.captured_inputs, strict=True)
         )
@@ -133,7 +136,7 @@ class _Writer:
             return self._constant(self._captured[tensor.ref()])
         inputs = [self._numbers[x.ref()] for x in op.inputs]
         if kind in COPIES:
-            return inputs[op.outputs.index(tensor) if kind == "IdentityN" else 0]
+            return inputs[self._place(tensor)]
         constant = tf.get_static_value(tensor)
         if constant is None and inputs and all(self.values[n]["op"] == "Constant" for n in inputs):
             constant = None if op.op_def.is_stateful else self._session.run(tensor)
@@ -158,6 +161,8 @@ class _Writer:
         dtype = {"f": "float32", "b": "bool", "i": "int32", "u": "int32"}.get(value.dtype.kind)
         if dtype is None:
             raise ValueError(f"a page has no constants of {value.dtype}")
+        if dtype == "int32":
+            value = np.clip(value, *INT32)  # limits, such as the largest int64
         entry = {"op": op, "shape": [*value.shape], "type": dtype}
         if value.size <= MAX_INLINE:
             numbers = value.astype("float64").ravel().tolist()
@@ -184,6 +189,11 @@ class _Writer:
         if kind in REDUCTIONS:
             return self._add(tensor, kind, inputs[:1], axes=self._axes(op, 1))
         return self._add(tensor, kind, inputs)
+
+    @staticmethod
+    def _place(tensor):
+        """Return which output of its operation a tensor is."""
+        return [x.ref() for x in tensor.op.outputs].index(tensor.ref())
 
     def _static(self, op, n):
         value = tf.get_static_value(op.inputs[n])
@@ -291,7 +301,7 @@ class _Writer:
         return int(axis) % source.shape.rank
 
     def _part(self, tensor, source, number, axis, op):
-        before = op.outputs[: [x.ref() for x in op.outputs].index(tensor.ref())]
+        before = op.outputs[: self._place(tensor)]
         begin = [0] * source.shape.rank
         begin[axis] = sum(part.shape[axis] for part in before)
         return self._slice(tensor, source, number, begin)
@@ -299,7 +309,7 @@ class _Writer:
     def _Unpack(self, tensor, op, inputs, kind):
         source = op.inputs[0]
         axis, begin = op.get_attr("axis") % source.shape.rank, [0] * source.shape.rank
-        begin[axis] = [x.ref() for x in op.outputs].index(tensor.ref())
+        begin[axis] = self._place(tensor)
         shape = [1 if n == axis else size for n, size in enumerate(source.shape)]
         return self._slice(tensor, source, inputs[0], begin, shape=shape)
 

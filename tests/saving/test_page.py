@@ -337,6 +337,8 @@ def operations():
         "turned round": lambda x: tf.reverse(x, [1]) - tf.reverse(x, [-1, 0]),
         "tenths": lambda x: tf.math.floordiv(tf.round(10 * x) / 10, 0.1) + tf.math.floormod(tf.round(10 * x), -3.0),
         "tables": lambda x: x @ tf.linalg.band_part(tf.ones((4, 4)), -1, 0) + tf.linspace(0.0, 1.0, 4) + tf.eye(3, 4),
+        "copies": lambda x: raw.IdentityN(input=[x, 2 * x])[1] + raw.IdentityN(input=[x, 2 * x])[0],
+        "limits": lambda x: tf.cast(tf.cast(x, "int64") < 2**62, "float32") + tf.cast(tf.cast(x, "int64"), "float32"),
         "old names": lambda x: raw.BiasAdd(value=x, bias=x[0, 0]) + raw.Add(x=x, y=x[:, :1]) + raw.Div(x=x, y=x + 9),
         "constants": lambda x: (
             x + tf.cast(tf.range(4), "float32") * tf.constant(np.arange(48.0).reshape(4, 3, 4), "float32")[1]
