@@ -33,3 +33,11 @@ def test_the_code_runs(page, tmp_path, monkeypatch, capsys):
 
 def test_readme_is_short():
     assert len(README.splitlines()) <= 150
+
+
+def test_the_runs_of_the_home_are_small_and_say_nothing_of_a_machine():
+    files = [path for path in (ROOT / "docs/living").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 1_050_000
+    for path in files:
+        assert b"/tmp" not in path.read_bytes()
+        assert b"/home" not in path.read_bytes()
