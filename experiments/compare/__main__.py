@@ -5,7 +5,7 @@
     python -m experiments.compare --corpus shakespeare --models rnn gru lstm mingru minlstm mamba transformer
     python -m experiments.compare --match parameters --models lstm transformer mamba2 hawk rwkv7 hybrid
     python -m experiments.compare --match flops                    # or parameters, or seconds
-    python -m experiments.compare --sweep learning-rate --sweep-factors 0.3 1 3
+    python -m experiments.compare --sweep learning-rate            # five rates a model, and their parabolas
     python -m experiments.compare --num-seeds 3 --jobs 3           # three runs at a time: docs/scaling-out.md
     python -m experiments.compare --corpus FOLDER --documents      # token ids of keras-seq prepare; documents apart
     python -m experiments.compare --smoke                          # seconds, tiny sizes: test that everything works
@@ -28,19 +28,19 @@ import pathlib
 from experiments.common.command import experiment_main
 from experiments.common.jobs import run_all
 from experiments.compare import budgets as compare_budgets
+from experiments.compare import sweep as compare_sweep
 from experiments.compare.settings import SMOKE, CompareConfig
 from keras_seq import callbacks, training
 from keras_seq.baselines import compute_baselines
 from keras_seq.data.pipeline import StepBatches
 from keras_seq.reports.comparison import ComparisonResults
 from keras_seq.reports.comparison_report import compare_report
+from keras_seq.reports.learning_rates import fit_rates, rates_table, runs_table
 from keras_seq.reports.tables import Report, compare_sizes
 from keras_seq.runs.folders import run_config
 from keras_seq.runs.living_page import write_living_page
 from keras_seq.runs.texts import SplitCorpus, overlap_note, split_corpus, spread_note
 from keras_seq.runs.train import train_run, training_windows
-
-HELD_OUT = "By the loss of text held out from the training split, in nats per character."
 
 
 def make_windows(config: CompareConfig, kind: str, ids, seed: int) -> StepBatches:
@@ -104,15 +104,22 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
         path = folder / name
         return path, seed, lambda: train_one(path, config, budget, train, seed, data, ids, scored)
 
-    sweep_runs = []
+    sweep_runs, rates, rate_tables = [], {}, {}
     if config.sweep is not None:
-        sweep_runs = compare_budgets.sweep(
+        sweep_runs = compare_sweep.sweep(
             config, budgets, lambda *of: run(*of, ids=sweep_ids, scored=sweep_scored), run_all
         )
-        budgets = {name: compare_budgets.with_best_lr(budget, sweep_runs) for name, budget in budgets.items()}
-        print(
-            "\n".join(["", str(compare_budgets.sweep_table(sweep_runs)), *compare_budgets.sweep_warnings(sweep_runs)])
+        rates = fit_rates(sweep_runs)
+        table, warnings = (
+            rates_table(rates, {name: budget.learning_rate for name, budget in budgets.items()}),
+            compare_sweep.sweep_warnings(rates.values()),
         )
+        print("\n".join(["", str(table), *warnings]))
+        rate_tables = {
+            "Learning rates": (table, " ".join([compare_sweep.CURVES, *warnings])),
+            "Losses of the sweep": (runs_table(sweep_runs), compare_sweep.HELD_OUT),
+        }
+        budgets = compare_sweep.with_best_rates(budgets, rates)
     planned = [(seed, budget) for seed in range(config.num_seeds) for budget in budgets.values()]
     results = run_all(
         [
@@ -129,10 +136,7 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     ]
     baselines = compute_baselines(data.train_text, data.validation_text, stretches=stretches)
     scored = None if stretches is None else spread_note((stretches @ [-1, 1]).sum(), len(data.validation_text))
-    tables = {f"Matched by {config.match}": (compare_budgets.budget_table(config, budgets), "")}
-    if sweep_runs:
-        text = " ".join([HELD_OUT, *compare_budgets.sweep_warnings(sweep_runs)])
-        tables["Learning rates"] = compare_budgets.sweep_table(sweep_runs), text
+    tables = {f"Matched by {config.match}": (compare_budgets.budget_table(config, budgets), ""), **rate_tables}
     seeds = f"{config.num_seeds} seed{'s' if config.num_seeds > 1 else ''} per model"
     introduction = (
         f"{data.corpus.name}: {len(data.corpus.text):,} characters, of which the last tenth for validation (sha256 "
@@ -141,7 +145,7 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     _write_page(folder, [folder / f"{name}-seed0" for name in config.models[:2]])
     note, options = overlap_note(data.train_text, data.validation_text), dataclasses.asdict(config)
     comparison = ComparisonResults(
-        folder, data.corpus.name, introduction, rows, baselines, note, scored, tables, options
+        folder, data.corpus.name, introduction, rows, baselines, note, scored, tables, rates, options
     )
     return compare_report(comparison, {"sweep_runs": [dataclasses.asdict(run) for run in sweep_runs]})
 

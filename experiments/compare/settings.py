@@ -59,9 +59,10 @@ class CompareConfig:
     --tokens."""
     sweep: Literal["learning-rate"] | None = None
     """learning-rate: first train each model at several learning rates on the training text without its last tenth,
-    choose the rate with the lowest loss on that tenth, and compare the models at these rates."""
-    sweep_factors: tuple[float, ...] = (0.3, 1.0, 3.0)
-    """Learning rates of the sweep, as factors of each model's default."""
+    fit a parabola to the losses of that tenth over the rate's logarithm, and compare the models at their best rates."""
+    sweep_factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
+    """Learning rates of the sweep, as factors of each model's default; a model that is best at the end of them is
+    trained at further ones."""
     sweep_tokens: int | None = None
     """Training tokens of each run of the sweep; as many as in the comparison by default. Fewer favor rates that are too
     high for the comparison."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_seq.baselines import Baseline
 from keras_seq.evaluation.score import Difference, paired_difference
+from keras_seq.reports.learning_rates import RateCurve
 from keras_seq.reports.tables import Table
 from keras_seq.tracking import scored_key
 from keras_seq.training import read_metrics
@@ -38,6 +39,7 @@ class ComparisonResults:
         note: A further sentence on the losses.
         scored: The sample of the validation text that the curves are of, in words; None for all of it.
         tables: Further tables, each with a sentence below, by their titles.
+        rates: The learning rates that were tried, by model; none where none was chosen.
         options: What decides the results, for the end of the page.
     """
 
@@ -49,6 +51,7 @@ class ComparisonResults:
     note: str | None = None
     scored: str | None = None
     tables: dict[str, tuple[Table, str]] = dataclasses.field(default_factory=dict)
+    rates: dict[str, RateCurve] = dataclasses.field(default_factory=dict)
     options: dict = dataclasses.field(default_factory=dict)
 
     @property

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from keras_seq.files import write_text
 from keras_seq.reports import plots
 from keras_seq.reports.comparison import CURVES, ComparisonResults
+from keras_seq.reports.learning_rates import parabola, plot_rates
 from keras_seq.reports.pages import render
 from keras_seq.reports.tables import Report, Table, compare_sizes, perplexity, plus_minus, tera
 from keras_seq.training.run_config import read_config
@@ -26,11 +27,14 @@ DIFFERENCE_NOTE = (
     "bootstrap over blocks of adjacent windows, paired between the models, and over the seeds of each model"
 )
 IMAGE = "![Training and validation loss over training tokens](loss_curves.png)"
+RATES_IMAGE = "![Held-out loss over learning rates, with parabolas](learning_rates.png)"
 
 
 def compare_report(results: ComparisonResults, more: dict | None = None) -> Report:
     """Write the page and the plot of a comparison, and return its report, with `more` data in its JSON file."""
     plot(results)
+    if results.rates:
+        plot_rates(results.rates, results.folder / "learning_rates.png", plots.colors(results.models))
     write_text(results.folder / "compare.html", comparison_html(results))
     first_seed = [results.for_model(model)[0] for model in results.models]
     return Report(
@@ -60,6 +64,7 @@ def details(results: ComparisonResults) -> list[str | Table]:
     parts += [*([baselines_table(results)] if results.baselines else []), *([results.note] if results.note else [])]
     for title, (table, text) in results.tables.items():
         parts += [f"{title}:", table, *([text] if text else [])]
+    parts += [RATES_IMAGE] if results.rates else []
     return parts
 
 
@@ -178,11 +183,20 @@ def _data(results):
             "flopsPerToken": results.for_model(model)[0]["flops_per_token"],
             "curves": {name: _rounded(results.curve(model, name)) for name in CURVES},
             "positions": [round(loss, 4) for loss in results.by_position(model)],
+            **({"rates": _rates(results.rates[model])} if results.rates else {}),
         }
         for model in results.models
     ]
     baselines = [{"name": name, "loss": round(loss, 4)} for name, loss in results.curve_baselines]
     return {"models": models, "baselines": baselines, "num_seeds": results.num_seeds}
+
+
+def _rates(curve):
+    """Return the points of a model's learning rates and of its parabola: pairs of a rate and a loss."""
+    pairs = {"runs": (curve.rates, curve.losses), "parabola": parabola(curve)}
+    return {
+        name: [(float(f"{x:.4g}"), round(y, 4)) for x, y in zip(*both, strict=True)] for name, both in pairs.items()
+    }
 
 
 def _finals(results):

@@ -1,6 +1,7 @@
 import dataclasses
 import itertools
 import json
+import math
 import pathlib
 
 import pytest
@@ -8,14 +9,16 @@ import pytest
 from experiments.common.jobs import run_all
 from experiments.compare import __main__ as compare
 from experiments.compare import budgets as compare_budgets
-from experiments.compare.budgets import Budget, SweepRun
+from experiments.compare.budgets import Budget
 from experiments.compare.settings import SMOKE, CompareConfig
+from experiments.compare.sweep import sweep, sweep_warnings, with_best_rates
 from keras_seq import training
 from keras_seq.commands.options import replaced
 from keras_seq.models import MODELS, LlamaConfig, LSTMConfig, TransformerConfig
 from keras_seq.models import config as match_parameters
 from keras_seq.models.config import tiny_config
 from keras_seq.models.counts import flops_per_token
+from keras_seq.reports.learning_rates import SweepRun, fit_rates
 from keras_seq.runs.texts import SplitCorpus
 
 V = 65
@@ -153,46 +156,50 @@ def budgets(steps=100):
     return {name: Budget(name, None, steps, 1, 1, rate) for name, rate in (("lstm", 0.03), ("transformer", 0.02))}
 
 
-def test_every_model_is_trained_at_its_own_rates_and_divergence_does_not_end_the_sweep(tmp_path):
+def trained(losses, config, tmp_path):
+    """Run a sweep whose runs have the losses that a function of model and rate gives, None where they diverge."""
     seen = []
 
     def plan_run(run, budget, train):
-        (tmp_path / run).mkdir()
+        (tmp_path / run).mkdir(exist_ok=True)
         return tmp_path / run, 0, lambda: train_one(run, budget, train)
 
     def train_one(run, budget, train):
         assert train.validate_every > budget.steps
         assert train.validate_every % config.train.validate_every == 0
         seen.append((run, budget.steps, train.learning_rate))
-        if train.learning_rate > 0.05:
+        loss = losses(budget.name, train.learning_rate)
+        if loss is None:
             raise training.TrainingDiverged("too fast")
-        return {"val_loss_per_character": abs(train.learning_rate - 0.01)}
+        return {"val_loss_per_character": loss}
 
+    return sweep(config, budgets(), plan_run, run_all), seen
+
+
+def test_every_model_is_trained_at_its_own_rates_and_divergence_does_not_end_the_sweep(tmp_path):
     config = CompareConfig(sweep="learning-rate", sweep_factors=(3.0, 1.0, 0.3), sweep_tokens=384_000)
-    sweep_runs = compare_budgets.sweep(config, budgets(), plan_run, run_all)
-    assert [(t.model, t.learning_rate) for t in sweep_runs] == [
+    runs, seen = trained(lambda model, rate: None if rate > 0.05 else abs(math.log(rate / 0.02)), config, tmp_path)
+    assert [(run.model, run.learning_rate) for run in runs] == [
         *(("lstm", 0.009), ("lstm", 0.03), ("lstm", 0.09)),
         *(("transformer", 0.006), ("transformer", 0.02), ("transformer", 0.06)),
     ]
     assert seen[0] == ("sweep-lstm-0.009", 25, 0.009)  # a quarter of the steps
-    assert [t.loss is None for t in sweep_runs] == [False, False, True] * 2
-    assert compare_budgets.with_best_lr(budgets()["lstm"], sweep_runs).learning_rate == 0.009
-    assert ["lstm", "0.009", "0.0010", "yes"] in compare_budgets.sweep_table(sweep_runs).rows
+    assert [run.loss is None for run in runs] == [False, False, True] * 2
+    assert sweep_warnings(fit_rates(runs).values()) == []
+    assert with_best_rates(budgets(), fit_rates(runs))["transformer"].learning_rate == 0.02
 
 
-@pytest.mark.parametrize(
-    ("losses", "end"), [((1.0, 2.0, 3.0), "smallest"), ((3.0, 2.0, 1.0), "largest"), ((2.0, 1.0, 2.0), None)]
-)
-def test_a_best_rate_at_the_edge_is_said(losses, end):
-    warnings = compare_budgets.sweep_warnings(
-        [SweepRun("gru", rate, loss) for rate, loss in zip((1, 2, 3), losses, strict=True)]
-    )
-    assert [end in sentence for sentence in warnings] == ([True] if end else [])
-
-
-def test_where_all_diverge_nothing_can_be_chosen():
-    with pytest.raises(ValueError, match="gru diverged at every learning rate"):
-        compare_budgets.best_learning_rate([SweepRun("gru", 1.0, None)], "gru")
+def test_a_model_that_is_best_at_an_end_is_trained_beyond_it_until_it_gains_no_more(tmp_path):
+    config = CompareConfig(sweep="learning-rate", sweep_factors=(0.5, 1.0, 2.0))
+    best = {"lstm": 0.0038, "transformer": 1.0}
+    runs, _ = trained(lambda model, rate: math.log2(rate / best[model]) ** 2, config, tmp_path)
+    rates = {model: [run.learning_rate for run in runs if run.model == model] for model in best}
+    assert rates["lstm"] == [0.001875, 0.00375, 0.0075, 0.015, 0.03, 0.06]
+    assert rates["transformer"] == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64]  # at most four more
+    curves = fit_rates(runs)
+    assert curves["lstm"].optimum == 0.0038
+    (warning,) = sweep_warnings(curves.values())
+    assert all(word in warning for word in ("transformer", "largest", "0.64"))
 
 
 def test_the_sweep_sees_the_last_tenth_of_the_training_text_and_nothing_of_the_validation_text(tmp_path):
@@ -241,12 +248,15 @@ def test_seconds_matched_and_swept_and_stopped_in_between_ends_as_if_it_had_not_
     seconds = json.loads(times)
     steps = {"gru": 20, "mingru": max(1, round(20 * seconds["gru"] / seconds["mingru"]))}
     written = json.loads((folder / "compare.json").read_text(encoding="utf-8"))
-    assert len(written["sweep_runs"]) == 4
+    sweep_runs = [SweepRun(**run) for run in written["sweep_runs"]]
+    assert all(
+        len(curve.tried) >= 2 and (curve.edge is None or len(curve.tried) == 6)
+        for curve in fit_rates(sweep_runs).values()
+    )
     for row in written["rows"]:
         config = json.loads((folder / f"{row['model']}-seed{row['seed']}/config.json").read_text(encoding="utf-8"))
         assert config["budget"]["steps"] * 4 * 32 == row["train_tokens"]
         assert config["budget"]["steps"] == steps[row["model"]]
-        sweep_runs = [SweepRun(**run) for run in written["sweep_runs"]]
-        assert config["train"]["learning_rate"] == compare_budgets.best_learning_rate(sweep_runs, row["model"])
+        assert config["train"]["learning_rate"] == fit_rates(sweep_runs)[row["model"]].optimum
     page = (folder / "compare.html").read_text(encoding="utf-8")
     assert page.count("<script") == 2  # the data and the code, nothing of the text

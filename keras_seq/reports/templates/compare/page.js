@@ -26,19 +26,21 @@ function spread(labels, top, bottom) {
 }
 
 // Draws models [{name, color, curves: {val_loss: [{x, y, low, high}], ...}}], with their names at the end of val_loss.
-function chart(id, models, {label, baselines = [], ceiling, bands, log}) {
-  const container = document.getElementById(id), points = models.flatMap(model => Object.values(model.curves).flat());
+function chart(id, models, {label, baselines = [], ceiling, bands, log, margin = 0.05}) {
+  const container = document.getElementById(id), 
+    points = models.flatMap(({curves, dots = []}) => [...Object.values(curves).flat(), ...dots]);
   container.replaceChildren(models.length ? "" : "No model is selected.");
   if (!models.length) return;
-  const scale = log ? Math.log2 : x => x, right = Math.max(...points.map(point => scale(point.x)), 1e-9);
-  const low = Math.min(...points.map(point => point.low)) - 0.05;
-  const high = Math.max(ceiling ?? Math.max(...points.map(point => point.high)) + 0.05, low + 0.3);
+  const scale = log ? Math.log2 : x => x, left = log ? Math.min(...points.map(point => scale(point.x))) : 0;
+  const right = Math.max(...points.map(point => scale(point.x)), left + 1e-9);
+  const low = Math.min(...points.map(point => point.low)) - margin;
+  const high = Math.max(ceiling ?? Math.max(...points.map(point => point.high)) + margin, low + 6 * margin);
   const lines = baselines.filter(line => low < line.loss && line.loss < high);
   const names = [...models, ...lines].map(one => one.name), width = container.clientWidth;
   const height = Math.max(260, Math.min(420, width * 0.55), LINE_HEIGHT * names.length + 60);
   const gutter = 20 + 6.5 * Math.max(...names.map(name => name.length));
   const box = {left: 40, right: width - gutter, top: 26, bottom: height - 36};
-  const X = x => box.left + scale(x) / right * (box.right - box.left);
+  const X = x => box.left + (scale(x) - left) / (right - left) * (box.right - box.left);
   const Y = y => box.bottom - (y - low) / (high - low) * (box.bottom - box.top);
   const svg = add(container, "svg", {viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": label});
   const horizontal = (y, name) => add(svg, "line", {class: name, x1: box.left, x2: box.right, y1: Y(y), y2: Y(y)});
@@ -48,7 +50,8 @@ function chart(id, models, {label, baselines = [], ceiling, bands, log}) {
     horizontal(y, "grid");
     add(svg, "text", {x: box.left - 6, y: Y(y) + 4, "text-anchor": "end"}, y.toFixed(digits));
   }
-  const marks = log ? [...Array(Math.floor(right) + 1).keys()].map(n => 2 ** n) : ticks(0, right, width < 500 ? 3 : 6);
+  const powers = [...Array(Math.floor(right - left + 1e-6) + 1).keys()].map(n => 2 ** (left + n));
+  const marks = log ? powers : ticks(0, right, width < 500 ? 3 : 6);
   for (const x of marks) add(svg, "text", {x: X(x), y: box.bottom + 16, "text-anchor": "middle"}, short(x));
   add(svg, "text", {x: box.right, y: height - 4, "text-anchor": "end"}, label);
   add(svg, "text", {x: 0, y: 12}, "loss (nats per character)");
@@ -64,6 +67,8 @@ function chart(id, models, {label, baselines = [], ceiling, bands, log}) {
     const style = `stroke:${color};${STYLES[name] ?? ""}`;
     add(plot, "path", {class: "curve", d: path(curve.map(p => [p.x, p.y])), style});
   }
+  for (const {color, dots = []} of models)
+    for (const {x, y} of dots) add(plot, "circle", {cx: X(x), cy: Y(y), r: 3.5, style: "fill:" + color});
   const ends = models.map(({name, color, curves}) => ({name, color, ...curves.val_loss.at(-1)}));
   const labels = [...ends, ...lines.map(({name, loss}) => ({name, color: "var(--faint)", y: loss}))];
   for (const one of labels) one.y = Y(one.y);
@@ -105,7 +110,8 @@ function showValues(tooltip, title, models, nearest) {
 }
 
 function draw() {
-  const axis = document.getElementById("axis").value, curves = [], positions = [];
+  const axis = document.getElementById("axis").value, curves = [], positions = [], rates = [];
+  const level = ([x, y]) => ({x, y, low: y, high: y});
   for (const [n, model] of data.models.entries()) {
     if (hidden.has(n)) continue;
     const {name} = model, color = `var(--c${n % 10})`;
@@ -113,12 +119,16 @@ function draw() {
       .map((x, k) => ({x, y: mean[k], low: low[k], high: high[k]}));
     const entries = Object.entries(model.curves).map(([key, curve]) => [key, points(curve)]);
     curves.push({name, color, curves: Object.fromEntries(entries)});
-    positions.push({name, color, curves: {val_loss: model.positions.map((y, k) => ({x: k + 1, y, low: y, high: y}))}});
+    positions.push({name, color, curves: {val_loss: model.positions.map((y, k) => level([k + 1, y]))}});
+    if (model.rates) rates.push(
+      {name, color, curves: {val_loss: model.rates.parabola.map(level)}, dots: model.rates.runs.map(level)});
   }
   const first = curves.flatMap(model => [model.curves.val_loss[0].high, model.curves.val_loss_streaming[0].high]);
   const options = {ceiling: 0.1 + Math.max(...first), bands: data.num_seeds > 1, baselines: data.baselines};
   chart("curves", curves, {label: AXES[axis], ...options});
   chart("positions", positions, {label: "position", log: true});
+  const lowest = rates.flatMap(({dots}) => dots.map(dot => dot.y));
+  if (data.models[0].rates) chart("rates", rates, {label: "learning rate", log: true, margin: 0.02, ceiling: 0.25 + Math.min(...lowest)});
 }
 
 for (const button of document.querySelectorAll(".legend button")) button.addEventListener("click", () => {
