@@ -2,9 +2,10 @@
 
     loss(x) = a + b x + c x^2,   x = log2(rate / center);   optimum x* = -b / 2c,   loss(x* + 1) - loss(x*) = c
 
-The parabola is fitted to the rates next to the lowest loss (NUM_FITTED), as losses far from it lie on none. All models
-have one variance: their residuals together, over the degrees of freedom together. The interval of the optimum has every
-x at which a slope of zero is not refuted (Fieller, 1954); where the curvature is within chance, it has no ends.
+The parabola is fitted to the rates next to the lowest loss, NUM_FITTED at most and MAX_LOSS above it at most, as losses
+far from it lie on none. All models have one variance: their residuals together, over the degrees of freedom together.
+The interval of the optimum has every x at which a slope of zero is not refuted (Fieller, 1954); where the curvature is
+within chance, it has no ends.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ from keras_seq.reports.tables import Table
 
 NUM_FITTED, NUM_COEFFICIENTS = 5, 3
 CONFIDENCE = 0.95
-MAX_LOSS = 0.1  # of the picture: nats per character above the lowest
+MAX_LOSS = 0.1  # of the fit and the picture: nats per character above the lowest
 PANELS = 4  # of a row of the picture
 
 
@@ -62,8 +63,14 @@ class RateCurve:
     @functools.cached_property
     def fitted(self) -> slice:
         """The rates that the parabola is fitted to: those next to the lowest loss."""
-        first = min(max(0, self.lowest - NUM_FITTED // 2), max(0, len(self.rates) - NUM_FITTED))
-        return slice(first, first + NUM_FITTED)
+        near = [loss <= self.losses[self.lowest] + MAX_LOSS for loss in self.losses]
+        first, last = self.lowest, self.lowest
+        while first > 0 and near[first - 1]:
+            first -= 1
+        while last + 1 < len(near) and near[last + 1]:
+            last += 1
+        first = max(first, min(self.lowest - NUM_FITTED // 2, last - NUM_FITTED + 1))
+        return slice(first, min(last + 1, first + NUM_FITTED))
 
     @functools.cached_property
     def coefficients(self) -> np.ndarray | None:
@@ -87,7 +94,7 @@ class RateCurve:
         """The rate with the lowest loss: of the parabola where it is inside the tried rates, else of those tried."""
         if self.coefficients is not None and (curvature := self.coefficients[0]) > 0:
             rate = self._center * 2 ** (-self.coefficients[1] / (2 * curvature))
-            if self.rates[0] <= rate <= self.rates[-1]:
+            if self._is_fitted(rate):
                 return float(f"{rate:.2g}")
         return self.rates[self.lowest]
 
@@ -120,8 +127,18 @@ class RateCurve:
         return float(self.coefficients[0]), spread
 
     def cost(self, rate: float) -> float:
-        """Return what a rate costs beside the optimum, by the parabola, in nats per character."""
-        return float(self.loss_at(rate) - self.loss_at(self.optimum))
+        """Return what a rate costs beside the optimum, by the parabola, in nats per character; outside, by its run.
+
+        Raises:
+            ValueError: There is no parabola, or the rate is outside of it and was not tried.
+        """
+        if self.coefficients is None or not (self._is_fitted(rate) or rate in self.rates):
+            raise ValueError(f"rate={rate:g}; expected a tried rate of {self.model} or one inside its parabola.")
+        loss = self.loss_at(rate) if self._is_fitted(rate) else self.losses[self.rates.index(rate)]
+        return float(loss - self.loss_at(self.optimum))
+
+    def _is_fitted(self, rate):
+        return self.rates[self.fitted][0] <= rate <= self.rates[self.fitted][-1]
 
     @property
     def _center(self):
@@ -174,8 +191,8 @@ def rates_table(curves: dict[str, RateCurve], defaults: dict[str, float]) -> Tab
         return f"{cost:.4f}" if spread is None else f"{cost:.4f} ± {spread:.4f}"
 
     def default(curve):
-        rate, known = defaults[curve.model], curve.coefficients is not None
-        return f"{curve.cost(rate):+.4f}" if known and curve.rates[0] <= rate <= curve.rates[-1] else "-"
+        known = curve.coefficients is not None and defaults[curve.model] in curve.rates
+        return f"{curve.cost(defaults[curve.model]):+.4f}" if known else "-"
 
     columns = {
         "model": lambda curve: curve.model,

@@ -62,7 +62,7 @@ def test_the_true_optimum_is_in_the_interval_of_19_in_20():
 
 def test_all_models_have_one_variance_over_all_degrees_of_freedom():
     generator = np.random.default_rng(2)
-    sweep = [r for n in range(3) for r in runs(generator.normal(1.5, 0.1, 5), f"m{n}")]
+    sweep = [r for n in range(3) for r in runs(generator.normal(1.5, 0.01, 5), f"m{n}")]
     curves = fit_rates(sweep)
     squares = [curve.residuals @ curve.residuals for curve in curves.values()]
     assert {curve.variance for curve in curves.values()} == {sum(squares) / 6}
@@ -72,7 +72,7 @@ def test_all_models_have_one_variance_over_all_degrees_of_freedom():
 def test_flat_and_concave_losses_have_no_interval_and_the_lowest_run_is_best():
     flat = fit_rates(runs([1.501, 1.499, 1.5, 1.501, 1.5]))["lstm"]
     assert flat.interval is None
-    concave = fit_rates(runs([1.5, 1.6, 1.65, 1.61, 1.52]))["lstm"]
+    concave = fit_rates(runs([1.5, 1.55, 1.58, 1.56, 1.52]))["lstm"]
     assert concave.interval is None
     assert concave.optimum == 0.005
     assert concave.edge == "smallest"
@@ -98,6 +98,16 @@ def test_few_rates_give_no_interval(count):
     assert len(table.rows) == 1
 
 
+def test_a_cost_outside_of_the_parabola_is_that_of_the_run():
+    losses = [*quadratic(0.013, 0.004)[:4], 1.9]
+    curve = fit_rates(runs(losses))["lstm"]
+    assert curve.optimum == 0.013
+    assert curve.cost(0.08) == pytest.approx(0.4, abs=1e-6)
+    assert curve.cost(0.026) == pytest.approx(0.004, rel=1e-6)
+    with pytest.raises(ValueError, match=r"rate=0\.1;.*lstm"):
+        curve.cost(0.1)
+
+
 def test_far_losses_do_not_bend_the_parabola():
     rates = (0.0025, *RATES, 0.16, 0.32)
     losses = [*quadratic(0.013, 0.004, rates)[:6], 2.5, 3.0]
@@ -107,9 +117,9 @@ def test_far_losses_do_not_bend_the_parabola():
 def test_tables_and_picture(tmp_path):
     sweep = [*runs(quadratic(0.013, 0.004)), *runs([1.6, 1.59, 1.58, 1.62, None], "gru")]
     curves = fit_rates(sweep)
-    (first, second) = rates_table(curves, {"lstm": 0.026, "gru": 0.32}).rows
+    (first, second) = rates_table(curves, {"lstm": 0.02, "gru": 0.32}).rows
     assert first[:2] == ["lstm", "0.013"]
-    assert "+0.0040" in first
+    assert f"{0.004 * math.log2(0.02 / 0.013) ** 2:+.4f}" in first
     assert second[0] == "gru"
     assert "-" in second  # its default was not tried
     table = runs_table(sweep)
