@@ -28,6 +28,7 @@ import pathlib
 from experiments.common.command import experiment_main
 from experiments.common.jobs import run_all
 from experiments.compare import budgets as compare_budgets
+from experiments.compare.recall import recall_results, recall_runs
 from experiments.compare.settings import SMOKE, CompareConfig
 from keras_seq import callbacks, training
 from keras_seq.baselines import compute_baselines
@@ -114,18 +115,18 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
             "\n".join(["", str(compare_budgets.sweep_table(sweep_runs)), *compare_budgets.sweep_warnings(sweep_runs)])
         )
     planned = [(seed, budget) for seed in range(config.num_seeds) for budget in budgets.values()]
-    results = run_all(
-        [
-            run(f"{b.name}-seed{seed}", b, dataclasses.replace(config.train, learning_rate=b.learning_rate), seed)
-            for seed, b in planned
-        ]
-    )
+    runs = [
+        run(f"{b.name}-seed{seed}", b, dataclasses.replace(config.train, learning_rate=b.learning_rate), seed)
+        for seed, b in planned
+    ]
+    results = run_all([*runs, *recall_runs(config, folder)])
+    recall = recall_results(config, results[len(runs) :])
     rows = [
         {
             **{"model": b.name, "seed": seed, "run": folder / f"{b.name}-seed{seed}", **result},
             **{"flops_per_token": b.flops_per_token, "train_flops": b.flops_per_token * result["train_tokens"]},
         }
-        for (seed, b), result in zip(planned, results, strict=True)
+        for (seed, b), result in zip(planned, results[: len(runs)], strict=True)
     ]
     baselines = compute_baselines(data.train_text, data.validation_text, stretches=stretches)
     scored = None if stretches is None else spread_note((stretches @ [-1, 1]).sum(), len(data.validation_text))
@@ -141,7 +142,7 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     _write_page(folder, [folder / f"{name}-seed0" for name in config.models[:2]])
     note, options = overlap_note(data.train_text, data.validation_text), dataclasses.asdict(config)
     comparison = ComparisonResults(
-        folder, data.corpus.name, introduction, rows, baselines, note, scored, tables, options
+        folder, data.corpus.name, introduction, rows, baselines, note, scored, tables, options, recall
     )
     return compare_report(comparison, {"sweep_runs": [dataclasses.asdict(run) for run in sweep_runs]})
 

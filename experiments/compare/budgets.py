@@ -154,12 +154,12 @@ def sweep(config: CompareConfig, budgets: dict, plan_run: Callable, run_all: Cal
             interval = config.train.validate_every * (sweep_budget.steps + 1)
             train = dataclasses.replace(config.train, learning_rate=rate, validate_every=interval)
             names.append((budget.name, rate))
-            runs.append(_diverging(*plan_run(f"sweep-{budget.name}-{rate:g}", sweep_budget, train)))
+            runs.append(diverging(*plan_run(f"sweep-{budget.name}-{rate:g}", sweep_budget, train)))
     losses = [result["val_loss_per_character"] for result in run_all(runs)]
     return [SweepRun(*name, loss) for name, loss in zip(names, losses, strict=True)]
 
 
-def _diverging(path, seed, train_one):
+def diverging(path, seed, train_one):
     """Return the run, whose result has no loss if it diverges."""
 
     def train():
