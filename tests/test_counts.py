@@ -23,7 +23,7 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 115,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 35_770,
+    "lines of keras_seq": 35_775,
     "files of keras_seq": 216,
     "lines of experiments": 7_270,
     "files of experiments": 36,

@@ -144,13 +144,13 @@ def recall_table(results: ComparisonResults) -> Table:
             longer, mean = recall.accuracies(model, "twice_as_long"), recall.means[model]
             percent = (plus_minus([100 * value for value in values], 1) for values in (accuracies, longer))
             cells = [
-                f"{sizes[0]:,}",
                 *(f"{value.replace(' ±', '% ±')}%" for value in percent),
                 "yes" if mean >= LEARNED else "no",
+                f"{sizes[0]:,}",
             ]
         rows.append([model, f"{results.mean(model, 'val_loss_per_character'):.3f}", *cells])
-    header = ["model", "val_loss", "parameters of the small one", f"recall of {recall.items} pairs", "twice as long"]
-    return Table([*header, "learned"], rows)
+    header = ["model", "val_loss", f"recall of {recall.items} pairs", "twice as long", "learned"]
+    return Table([*header, "parameters of the small one"], rows)
 
 
 def recall_note(results: ComparisonResults) -> str:
@@ -356,8 +356,11 @@ def plot_recall(results: ComparisonResults):
     series = {}
     for key, length in (("accuracy", recall.length), ("twice_as_long", 2 * recall.length)):
         values = (recall.accuracies(model, key) for model in order)
-        series[f"{length} positions"] = [statistics.mean(each) if each else 0.0 for each in values]
+        series[f"{length} positions"] = [statistics.mean(each) if each else math.nan for each in values]
     plots.bars(accuracies, [""] * len(order), series, dict(zip(series, ("0.35", "0.7"), strict=True)))
+    for y, model in enumerate(order):
+        if model not in recall.means:
+            accuracies.text(0.01, y, "diverged", va="center", fontsize=8)
     accuracies.axvline(recall.chance, **DASHED)
     accuracies.set_xlabel(f"recall of {recall.items} pairs by small models: higher is better\n(dashed: a guess)")
     accuracies.legend(loc="upper left", bbox_to_anchor=(0, -0.35), ncols=2)

@@ -263,7 +263,7 @@ def test_recall_is_a_table_a_plot_and_a_part_of_the_page(results):
     more = recalled(results, lstm=(None, None), transformer=(1.0, 0.9))
     assert report.recall_table(more).rows == [
         ["lstm", "1.998", *["diverged"] * 4],
-        ["transformer", "2.195", "500", "95.0% ± 7.1%", "47.5% ± 3.5%", "yes"],
+        ["transformer", "2.195", "95.0% ± 7.1%", "47.5% ± 3.5%", "yes", "500"],
     ]
     written = report.compare_report(more)
     assert (results.folder / "loss_and_recall.png").read_bytes().startswith(b"\x89PNG")
