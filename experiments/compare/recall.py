@@ -16,6 +16,7 @@ from keras_seq import training
 from keras_seq.commands.options import SMOKE_TRAIN
 from keras_seq.data.synthetic import RECALL_TASKS, RecallTask
 from keras_seq.reports.comparison import Recall
+from keras_seq.training import distributed
 
 TASK = "associative_recall"
 
@@ -52,8 +53,10 @@ class RecallSettings:
 
 def recall_runs(config: CompareConfig, folder: pathlib.Path) -> list[tuple[pathlib.Path, int, Callable[[], dict]]]:
     """Return the runs of all models and seeds as `run_all` takes them; none with `--recall-steps 0`."""
-    settings, runs = RecallSettings.of(config), []
-    for model, seed in _planned(config):
+    settings, planned, runs = RecallSettings.of(config), _planned(config), []
+    if config.recall_steps and not planned:
+        print(f"No recall: the devices do not divide its batches of {settings.batch_size} rows, or divide models.")
+    for model, seed in planned:
         model_config = recall_model(model, 2 * (settings.length + settings.items) + 2, config.smoke)
 
         def new_task(_, model_config=model_config, seed=seed):
@@ -82,5 +85,8 @@ def recall_results(config: CompareConfig, results: Sequence[dict]) -> Recall | N
 
 
 def _planned(config):
-    seeds = range(config.num_seeds) if config.recall_steps else ()
+    """Return model and seed of each run; none if the devices of `--devices` or `--mesh` cannot share these models."""
+    rows = RecallSettings.of(config).batch_size
+    is_shared = rows % distributed.mesh_size(distributed.DATA) == 0 and distributed.mesh_size(distributed.MODEL) == 1
+    seeds = range(config.num_seeds) if config.recall_steps and is_shared else ()
     return [(model, seed) for seed in seeds for model in config.models]

@@ -229,6 +229,15 @@ def test_without_steps_nothing_recalls_and_an_older_folder_has_the_default(tmp_p
     assert dataclass_from_dict(CompareConfig, older) == CompareConfig()
 
 
+@pytest.mark.parametrize(("axis", "devices", "runs"), [("data", 4, 2), ("data", 3, 0), ("model", 2, 0)])
+def test_devices_that_cannot_share_the_small_models_train_none(tmp_path, monkeypatch, capsys, axis, devices, runs):
+    sizes = {"data": 1, "model": 1, axis: devices}
+    monkeypatch.setattr("keras_seq.training.distributed.mesh_size", sizes.get)
+    config = CompareConfig(models=("lstm", "gru"))
+    assert len(recall_runs(config, tmp_path)) == runs
+    assert ("No recall: the devices" in capsys.readouterr().out) == (runs == 0)
+
+
 def test_a_number_of_recall_steps_that_cannot_be_is_refused(refuses):
     refuses("compare", "--recall-steps -1", "--recall-steps -1: expected at least 0")
 
