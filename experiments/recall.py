@@ -18,30 +18,21 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import keras
 import numpy as np
-from keras import ops
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import PercentFormatter
 
 from experiments.common.command import experiment_main
-from experiments.common.tasks import run_task
+from experiments.common.tasks import RecallRun, recall_model, run_task
 from keras_seq import training
 from keras_seq.commands.options import LogDir, Resume, Smoke, check_options, check_unique
 from keras_seq.data.synthetic import RECALL_TASKS, RecallTask
-from keras_seq.evaluation import TokenCrossEntropy
-from keras_seq.evaluation.losses import token_losses
-from keras_seq.models import LANGUAGE_MODELS, MODELS
-from keras_seq.models.config import match_parameter_count, sized, tiny_config
-from keras_seq.ops.compiled import compiled
+from keras_seq.models import LANGUAGE_MODELS
 from keras_seq.reports import plots
 from keras_seq.reports.tables import Report, Table, plus_minus, without_texts
 from keras_seq.tracking import Summaries
-
-PARAMETERS, VOCABULARY_SIZE = 100_000, 65  # of every model, and the ids it would have
-SMOKE_SIZES = {"num_layers": 1, "feed_forward_dim": 32}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,14 +100,7 @@ class RecallConfig:
 
     def model_config(self, name: str) -> Any:
         """Return the config of a model, with a context that holds the longest test."""
-        context = {"context_length": 2 * (self.max_length + self.max_items) + 2}
-        if self.smoke:
-            return tiny_config(name, **SMOKE_SIZES, **context)
-        default = MODELS[name]()
-        depth = min(2, getattr(default, "num_layers", 1))
-        pattern = getattr(default, "pattern", "")[-depth:]  # one block of each kind
-        config = sized(name, num_layers=depth, pattern=pattern, **context)
-        return match_parameter_count(config, VOCABULARY_SIZE, PARAMETERS)
+        return recall_model(name, 2 * (self.max_length + self.max_items) + 2, self.smoke)
 
 
 SMOKE = {
@@ -128,63 +112,6 @@ SMOKE = {
     **{"steps": 40, "batch_size": 8, "test_rows": 20},
     "train": {"warmup_steps": 4, "log_every": 10, "validate_every": 20, "checkpoint_every": 20},
 }
-
-
-VALIDATION, TEST = 2**40, 2**41  # added to the training seed, so that no row is shared
-VALIDATION_ROWS = 64
-
-
-def is_scored(y: np.ndarray, length: int) -> np.ndarray:
-    """Return which targets `[B, T]` count, of rows of this length."""
-    return (y >= 0) & (np.arange(y.shape[1]) >= length - 1)
-
-
-class RecallRun:
-    """A task for one model (`experiments.common.tasks.Task`)."""
-
-    def __init__(self, model: keras.Model, settings: RecallConfig, name: str, seed: int):
-        self.model, self.settings, self.name, self.seed = model, settings, name, seed
-        self.task = settings.task(name, seed)
-        self.dataset, self.tokens_per_step = self.task.dataset, self.task.tokens_per_step
-        self.loss, self.diagnostics = TokenCrossEntropy(), []
-        self.logits = compiled(lambda ids: model(ids, training=False), model, reduce_retracing=True)
-
-    def validate(self) -> Summaries:
-        """Score rows of the training sizes: the loss, and the accuracy over all targets."""
-        x, y = self._rows(self.task, 4 * VALIDATION_ROWS, VALIDATION)
-        logits = ops.convert_to_numpy(self.logits(x))
-        loss = float(ops.sum(token_losses(logits, y))) / (y >= 0).sum()
-        accuracy = float((logits.argmax(-1) == y)[y >= 0].mean())
-        return Summaries({"val_loss": float(loss), "accuracy": accuracy}, {"sample": self.sample(x, y, logits)})
-
-    def test(self) -> dict:
-        """Score rows of each size up to twice the training's."""
-        return {"task": self.name, "groups": self.groups(self.settings.test_rows, TEST)}
-
-    def groups(self, rows: int = VALIDATION_ROWS, seed: int = VALIDATION) -> list[dict]:
-        """Return the accuracy at each length and number of items."""
-        task, groups = self.task, []
-        for length, items in self.settings.test_sizes(self.name):
-            x, y = self._rows(task.with_sizes(length, items), rows, seed + 1)
-            correct = ops.convert_to_numpy(self.logits(x)).argmax(-1) == y
-            accuracy = float(correct[is_scored(y, length)].mean())
-            is_trained = length <= task.lengths[1] and items <= task.items[1]
-            size = {"group": f"{length} x {items}", "length": length, "items": items, "trained": is_trained}
-            score = {"examples": rows, "accuracy": accuracy, "chance": task.chance(length, items)}
-            groups.append({**size, **score})
-        return groups
-
-    def sample(self, x: np.ndarray, y: np.ndarray, logits: np.ndarray) -> str:
-        """Return the first two rows as ids, with what was expected and what the model answers."""
-        lines = []
-        for row, targets, answers in list(zip(x, y, logits.argmax(-1), strict=True))[:2]:
-            queried = targets >= 0
-            parts = {"ids": row[row != self.task.padding], "expected": targets[queried], "answered": answers[queried]}
-            lines += [f"{name:9}{' '.join(map(str, ids))}" for name, ids in parts.items()]
-        return "\n".join(lines)
-
-    def _rows(self, task: RecallTask, rows, seed):
-        return dataclasses.replace(task, batch_size=rows, seed=self.seed + seed).batch(0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,13 +20,13 @@ DOCUMENTED = {"_exit"}  # of `os`: an underscore and yet public
 COUNTS = {  # what is counted: at most
     "files of LSTM(64)(x) on TensorFlow": 9,
     "files of TransformerBlock(...)(x) on TensorFlow": 14,
-    "files of compare --smoke": 115,
+    "files of compare --smoke": 118,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 35_650,
+    "lines of keras_seq": 35_775,
     "files of keras_seq": 216,
-    "lines of experiments": 7_150,
-    "files of experiments": 35,
+    "lines of experiments": 7_270,
+    "files of experiments": 36,
     "lines of tests": 39_500,
     "foreign private names": 4,
 }

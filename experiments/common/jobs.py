@@ -208,7 +208,7 @@ def run_workers(script: str, folder: pathlib.Path, number: int) -> None:
 
 
 def _finished(folder):
-    return [path.parent.name for path in folder.glob("*/result.json")]
+    return [path.parent.name for path in folder.rglob("result.json")]
 
 
 def _share(n, threads, gpus):

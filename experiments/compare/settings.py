@@ -68,6 +68,9 @@ class CompareConfig:
     high for the comparison."""
     strip_whitespace: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Remove all spaces and newlines from the text, as many scripts of 2017 did."""
+    recall_steps: int = 300
+    """Steps in which small models of the same kinds, of some 100,000 parameters, learn to recall pairs of a key and a
+    value, which a loss does not show; 0: none."""
     profile: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Trace some training steps of each run with TensorFlow's profiler, for TensorBoard's Profile tab."""
     log_dir: LogDir = "logs"
@@ -76,7 +79,7 @@ class CompareConfig:
     train: training.TrainConfig = dataclasses.field(default_factory=lambda: DEFAULT_TRAIN)
 
     def __post_init__(self):
-        check_options(self, num_seeds=1, tokens=1, batch_size=1, sequence_length=1, sweep_tokens=1)
+        check_options(self, num_seeds=1, tokens=1, batch_size=1, sequence_length=1, sweep_tokens=1, recall_steps=0)
         check_unique("--models", self.models)
         check_unique("--sweep-factors", self.sweep_factors)
         if not all(0 < factor < math.inf for factor in self.sweep_factors):
@@ -126,6 +129,7 @@ SMOKE = {
     "tokens": 20 * 4 * 32,
     "batch_size": 4,
     "sequence_length": 32,
+    "recall_steps": 20,
     "train": {**SMOKE_TRAIN, "sample_length": 40},
     **{name: MODELS[name].tiny for name in LANGUAGE_MODELS},
 }

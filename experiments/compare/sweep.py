@@ -52,10 +52,10 @@ def _plan(config, budget, rate, plan_run):
     # an interval longer than the run, so that it is scored once, at the end
     interval = config.train.validate_every * (budget.steps + 1)
     train = dataclasses.replace(config.train, learning_rate=rate, validate_every=interval)
-    return _diverging(*plan_run(f"sweep-{budget.name}-{rate:g}", budget, train))
+    return diverging(*plan_run(f"sweep-{budget.name}-{rate:g}", budget, train))
 
 
-def _diverging(path, seed, train_one):
+def diverging(path, seed, train_one):
     """Return the run, whose result has no loss if it diverges."""
 
     def train():

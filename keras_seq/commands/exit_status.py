@@ -96,7 +96,8 @@ def exit_interrupted(script: str, stop: KeyboardInterrupt) -> NoReturn:
         sys.exit(128 + getattr(stop, "signal_number", next(iter(stop.args), signal.SIGINT)))
     if isinstance(stop, training.TrainingInterrupted):
         message, number = f"\nStopped. A checkpoint is in {stop.path}", stop.signal_number
-        folder = stop.path.parents[1 if script.startswith("keras-seq") else 2]
+        own = (folder for folder in folders.run_folders if stop.path.is_relative_to(folder))  # at any depth
+        folder = next(own, stop.path.parents[1 if script.startswith("keras-seq") else 2])
     else:
         message, number = "\nStopped.", next(iter(stop.args), signal.SIGINT)
         folder = next((folder for folder in folders.run_folders if any(folder.glob("*/config.json"))), None)

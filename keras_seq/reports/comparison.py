@@ -24,6 +24,60 @@ CURVES = {  # label: split and key in metrics.jsonl
 }
 
 NUM_BEST = 3  # baselines beside the final losses
+LEARNED, MARGIN = 0.95, 0.05  # accuracy of a model that has learned a task, and what tells two models apart
+
+
+@dataclasses.dataclass(frozen=True)
+class Recall:
+    """Hold what small models of the same kinds recall, after a training on nothing else.
+
+    Args:
+        items: Pairs of a key and a value in a row, as many as the longest rows of training have.
+        length: Positions of these rows before each key is asked for.
+        steps: Training steps.
+        chance: Accuracy of a guess among the values of a row.
+        rows: For each run `model`, `seed` and, unless it diverged, `parameters` and two accuracies: `accuracy` at that
+            length, and `twice_as_long`.
+    """
+
+    items: int
+    length: int
+    steps: int
+    chance: float
+    rows: list[dict]
+
+    def accuracies(self, model: str, key: str = "accuracy") -> list[float]:
+        """Return the accuracy of each run of a model that did not diverge."""
+        return [row[key] for row in self.rows if row["model"] == model and key in row]
+
+    @functools.cached_property
+    def means(self) -> dict[str, float]:
+        """Mean accuracy of each model, the best one first; without those that diverged."""
+        means = {row["model"]: self.accuracies(row["model"]) for row in self.rows}
+        means = {model: statistics.mean(values) for model, values in means.items() if values}
+        return dict(sorted(means.items(), key=lambda item: -item[1]))
+
+    def beside_loss(self, best: str) -> str:
+        """Say whether the model with the lowest loss also recalls most, and what each recalls."""
+        shares = [f"{model} {mean:.1%}" for model, mean in self.means.items()]
+        shares += [
+            f"{model} diverged" for model in dict.fromkeys(r["model"] for r in self.rows) if model not in self.means
+        ]
+        return (
+            f"{self._finding(best)} Of {self.items} pairs, small models of the same kinds recall, after {self.steps:,} "
+            f"steps on nothing else: {', '.join(shares)}; a guess {self.chance:.1%}."
+        )
+
+    def _finding(self, best):
+        own = self.means.get(best, 0.0)
+        more = [model for model, mean in self.means.items() if mean > own + MARGIN]
+        if more:
+            return f"Loss and recall differ: {best} has the lowest loss, and {more[0]} recalls more."
+        if max(self.means.values(), default=0.0) < LEARNED:
+            return "No model has learned to recall in these steps."
+        if len(self.means) > 1 and max(mean for model, mean in self.means.items() if model != best) < own - MARGIN:
+            return f"{best} recalls most, too."
+        return f"{best} recalls no less than the others." if len(self.means) > 1 else f"{best} has learned to recall."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)  # hashed by identity, for the caches
@@ -41,6 +95,7 @@ class ComparisonResults:
         tables: Further tables, each with a sentence below, by their titles.
         rates: The learning rates that were tried, by model; none where none was chosen.
         options: What decides the results, for the end of the page.
+        recall: What small models of the same kinds recall; None if they were not trained.
     """
 
     folder: pathlib.Path
@@ -53,6 +108,7 @@ class ComparisonResults:
     tables: dict[str, tuple[Table, str]] = dataclasses.field(default_factory=dict)
     rates: dict[str, RateCurve] = dataclasses.field(default_factory=dict)
     options: dict = dataclasses.field(default_factory=dict)
+    recall: Recall | None = None
 
     @property
     def models(self) -> list[str]:
@@ -63,6 +119,11 @@ class ComparisonResults:
     def num_seeds(self) -> int:
         """Number of seeds that each model was trained with, at least."""
         return min(len(self.for_model(model)) for model in self.models)
+
+    @property
+    def by_loss(self) -> list[str]:
+        """Names of the models, that with the lowest val_loss first."""
+        return sorted(self.models, key=lambda model: self.mean(model, "val_loss_per_character"))
 
     def for_model(self, model: str) -> list[dict]:
         """Return the rows of one model."""
@@ -89,11 +150,13 @@ class ComparisonResults:
 
     @functools.cached_property
     def verdict(self) -> str:
-        """Which model has the lowest val_loss, whether that is more than chance, and what needs no training."""
-        order = sorted(self.models, key=lambda model: self.mean(model, "val_loss_per_character"))
+        """Which model has the lowest val_loss, whether that is more than chance, what needs no training; and recall."""
+        order = self.by_loss
         first, *others = (self.mean(model, "val_loss_per_character") for model in order)
+        beside = "" if self.recall is None else f" {self.recall.beside_loss(order[0])}"
         if len(order) == 1:
-            return f"{order[0]} has a val_loss of {first:.3f} nats per character.{self._against_baselines('It')}"
+            loss = f"{order[0]} has a val_loss of {first:.3f} nats per character.{self._against_baselines('It')}"
+            return f"{loss}{beside}"
         gap = self.difference(*order[:2])
         certainty = "more than chance" if gap.significant else "within chance"
         scope = "on this text; with one seed each, other seeds may differ by more"
@@ -101,7 +164,7 @@ class ComparisonResults:
             f"{order[0]} has the lowest val_loss, {first:.3f} nats per character. {order[1]} has {others[0]:.3f}, "
             f"{gap.mean:.4f} more (95 % interval {gap.low:+.4f} to {gap.high:+.4f}): {certainty} "
             f"{scope if self.num_seeds == 1 else 'for text and seeds like these'}."
-            f"{self._against_baselines('The best model')}{self._unequal_tokens()}"
+            f"{self._against_baselines('The best model')}{self._unequal_tokens()}{beside}"
         )
 
     def _unequal_tokens(self):

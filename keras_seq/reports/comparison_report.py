@@ -1,20 +1,22 @@
 """Report of a comparison: tables, loss_curves.png, and compare.html, the whole comparison on one self-contained page.
 
-The plot has on the left the losses over tokens, a color for each model; on the right the final losses. In the page,
-page.js draws the curves from its JSON; tables, samples and options need no JavaScript.
+The plot has on the left the losses over tokens, a color for each model; on the right the final losses. A second one,
+loss_and_recall.png, has what small models of the same kinds recall beside the losses. In the page, page.js draws the
+curves from its JSON; tables, samples and options need no JavaScript.
 """
 
 import dataclasses
 import json
 import math
 import re
+import statistics
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
 from keras_seq.files import write_text
 from keras_seq.reports import plots
-from keras_seq.reports.comparison import CURVES, ComparisonResults
+from keras_seq.reports.comparison import CURVES, LEARNED, ComparisonResults
 from keras_seq.reports.learning_rates import parabola, plot_rates
 from keras_seq.reports.pages import render
 from keras_seq.reports.tables import Report, Table, compare_sizes, perplexity, plus_minus, tera
@@ -28,6 +30,7 @@ DIFFERENCE_NOTE = (
 )
 IMAGE = "![Training and validation loss over training tokens](loss_curves.png)"
 RATES_IMAGE = "![Held-out loss over learning rates, with parabolas](learning_rates.png)"
+RECALL_IMAGE = "![Validation loss of each model, and what a small one of its kind recalls](loss_and_recall.png)"
 
 
 def compare_report(results: ComparisonResults, more: dict | None = None) -> Report:
@@ -35,6 +38,8 @@ def compare_report(results: ComparisonResults, more: dict | None = None) -> Repo
     plot(results)
     if results.rates:
         plot_rates(results.rates, results.folder / "learning_rates.png", plots.colors(results.models))
+    if results.recall is not None:
+        plot_recall(results)
     write_text(results.folder / "compare.html", comparison_html(results))
     first_seed = [results.for_model(model)[0] for model in results.models]
     return Report(
@@ -46,6 +51,7 @@ def compare_report(results: ComparisonResults, more: dict | None = None) -> Repo
             "rows": [{key: value for key, value in row.items() if key not in NOT_IN_JSON} for row in results.rows],
             "differences": {model: dataclasses.asdict(d) for model, d in results.differences.items()},
             "baselines": {b.name: b.loss_per_character for b in results.baselines},
+            **({} if results.recall is None else {"recall": dataclasses.asdict(results.recall)}),
             **(more or {}),
         },
         notes=column_notes(results.rows),
@@ -57,7 +63,10 @@ def compare_report(results: ComparisonResults, more: dict | None = None) -> Repo
 
 def details(results: ComparisonResults) -> list[str | Table]:
     """Return the tables and notes of compare.md below the table of all results."""
-    parts = [IMAGE, "All runs:", Table.of(results.rows, COLUMNS)]
+    parts = [IMAGE]
+    if results.recall is not None:
+        parts += ["Loss beside recall:", RECALL_IMAGE, recall_table(results), recall_note(results)]
+    parts += ["All runs:", Table.of(results.rows, COLUMNS)]
     if len(results.models) > 1:
         scope = "; with one seed, over the text only." if results.num_seeds == 1 else "."
         parts += [differences_table(results), DIFFERENCE_NOTE + scope]
@@ -130,6 +139,36 @@ def baselines_table(results: ComparisonResults) -> Table:
     return Table.of(results.baselines, columns)
 
 
+def recall_table(results: ComparisonResults) -> Table:
+    """Return a table of the val_loss of each model and of what a small one of its kind recalls, best losses first."""
+    recall, rows = results.recall, []
+    for model in results.by_loss:
+        sizes, accuracies = recall.accuracies(model, "parameters"), recall.accuracies(model)
+        cells = ["diverged"] * 4
+        if sizes:
+            longer, mean = recall.accuracies(model, "twice_as_long"), recall.means[model]
+            percent = (plus_minus([100 * value for value in values], 1) for values in (accuracies, longer))
+            cells = [
+                *(f"{value.replace(' ±', '% ±')}%" for value in percent),
+                "yes" if mean >= LEARNED else "no",
+                f"{sizes[0]:,}",
+            ]
+        rows.append([model, f"{results.mean(model, 'val_loss_per_character'):.3f}", *cells])
+    header = ["model", "val_loss", f"recall of {recall.items} pairs", "twice as long", "learned"]
+    return Table([*header, "parameters of the small one"], rows)
+
+
+def recall_note(results: ComparisonResults) -> str:
+    """Return what the columns of the table of recall mean."""
+    recall = results.recall
+    return (
+        f"Recall is of models of the same kinds, of at most two layers, after {recall.steps:,} steps on rows of up to "
+        f"{recall.items} keys with their values in {recall.length} positions, and on nothing else: the values that are "
+        f"right when each key comes again. A guess among the values of a row has {recall.chance:.1%}. twice as long: "
+        f"the same pairs in {2 * recall.length} positions, which were not trained. learned: at least {LEARNED:.0%}."
+    )
+
+
 def column_notes(rows: Sequence[dict]) -> str:
     """Return the definitions and units of the columns, and a comparison of the models' sizes."""
     lengths = ", ".join(str(length) for length in sorted({row["val_sequence_length"] for row in rows}))
@@ -160,6 +199,7 @@ def comparison_html(results: ComparisonResults) -> str:
         finals=_finals(results),
         date=_date(results.folder.name),
         main=results_table(results),
+        recall=None if results.recall is None else (recall_table(results), recall_note(results), _recalled(results)),
         differences=differences_table(results) if len(models) > 1 else None,
         baselines=baselines_table(results) if results.baselines else None,
         all_results=all_results_table(results),
@@ -209,6 +249,18 @@ def _finals(results):
     low, width = min(losses), max(max(losses) - min(losses), 1e-9)
     place = lambda loss: None if loss is None else (loss, 100 * (loss - low) / width)  # noqa: E731
     return [(name, color, *map(place, pair)) for name, color, pair in rows]
+
+
+def _recalled(results):
+    """Return rows of the losses beside recall: name, color, loss and its place, and both accuracies or None."""
+    losses = {model: results.mean(model, "val_loss_per_character") for model in results.by_loss}
+    low, width = min(losses.values()), max(max(losses.values()) - min(losses.values()), 1e-9)
+    recall, rows = results.recall, []
+    for model, loss in losses.items():
+        longer = recall.accuracies(model, "twice_as_long")
+        accuracies = (recall.means[model], statistics.mean(longer)) if longer else None
+        rows.append((model, results.models.index(model) % 10, loss, 100 * (loss - low) / width, accuracies))
+    return rows
 
 
 def _rounded(curve):
@@ -278,7 +330,7 @@ def plot_baselines(axes: Axes, baselines: Sequence[tuple[str, float]]):
 
 def plot_final_losses(axes: Axes, results: ComparisonResults, colors: dict[str, str]):
     """Plot the final losses, best model on top: dots for each seed, the mean val_loss; below the best baselines."""
-    order = sorted(colors, key=lambda model: results.mean(model, "val_loss_per_character"), reverse=True)
+    order = results.by_loss[::-1]
     for y, model in enumerate(order):
         for key, fill in FILLS.items():
             losses = [row[key] for row in results.for_model(model)]
@@ -302,3 +354,30 @@ def plot_final_losses(axes: Axes, results: ComparisonResults, colors: dict[str, 
     dot = {"marker": "o", "linestyle": "", "markersize": 7}
     styles = {key.replace("_per_character", ""): {**dot, "fillstyle": fill} for key, fill in FILLS.items()}
     plots.legend(axes, {}, styles, loc="upper left", bbox_to_anchor=(-0.1, -0.18), ncols=2)
+
+
+def plot_recall(results: ComparisonResults):
+    """Write loss_and_recall.png: on the left the val_loss of each model, on the right what a small one recalls."""
+    recall, order, colors = results.recall, results.by_loss, plots.colors(results.models)
+    figure, (losses, accuracies) = plots.subplots(1, 2, figsize=(9, 1.8 + 0.5 * len(order)), width_ratios=(2, 3))
+    for y, model in enumerate(order):
+        values = [row["val_loss_per_character"] for row in results.for_model(model)]
+        losses.plot(values, [y] * len(values), "o", color=colors[model], markersize=7)
+        mean = (results.mean(model, "val_loss_per_character"), y)
+        losses.annotate(f"{mean[0]:.3f}", mean, (0, 8), textcoords="offset points", ha="center", fontsize=9)
+    losses.margins(x=0.2)
+    losses.set_xlabel("val_loss (nats per character):\nlower is better")
+    series = {}
+    for key, length in (("accuracy", recall.length), ("twice_as_long", 2 * recall.length)):
+        values = (recall.accuracies(model, key) for model in order)
+        series[f"{length} positions"] = [statistics.mean(each) if each else math.nan for each in values]
+    plots.bars(accuracies, [""] * len(order), series, dict(zip(series, ("0.35", "0.7"), strict=True)))
+    for y, model in enumerate(order):
+        if model not in recall.means:
+            accuracies.text(0.01, y, "diverged", va="center", fontsize=8)
+    accuracies.axvline(recall.chance, **DASHED)
+    accuracies.set_xlabel(f"recall of {recall.items} pairs by small models: higher is better\n(dashed: a guess)")
+    accuracies.legend(loc="upper left", bbox_to_anchor=(0, -0.35), ncols=2)
+    losses.set_yticks(range(len(order)), map(plots.shortened, order))
+    losses.set_ylim(accuracies.get_ylim())
+    plots.save(figure, results.folder / "loss_and_recall.png")

@@ -106,6 +106,17 @@ def test_each_end_has_its_status_and_its_sentence(capsys, error, code, sentence)
     assert capsys.readouterr().err == sentence
 
 
+def test_a_run_at_any_depth_of_a_folder_resumes_with_that_folder(capsys):
+    @exit_with_message("script")
+    def script():
+        folders.run_folders.append(pathlib.Path("a/now"))
+        raise TrainingInterrupted(pathlib.Path("a/now/recall/x/checkpoints/step-00000005.safetensors"))
+
+    with pytest.raises(SystemExit):
+        script()
+    assert capsys.readouterr().err.endswith(" -m script --resume a/now\n")
+
+
 def test_a_mistake_of_ours_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError), exit_with_message("script"):
         raise ZeroDivisionError

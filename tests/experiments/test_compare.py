@@ -5,9 +5,12 @@ import shutil
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from experiments.compare import __main__ as compare
+from experiments.compare.recall import TASK, RecallSettings, recall_results, recall_runs
 from experiments.compare.settings import CompareConfig
+from experiments.recall import RecallConfig
 from keras_seq.commands.options import replaced
 from keras_seq.data import load_corpus
 from keras_seq.runs.folders import dataclass_from_dict
@@ -24,7 +27,9 @@ KEYS = {
 
 
 def test_it_leaves_a_whole_folder_for_every_model(smoke):
-    assert {path.name for path in smoke.folder.iterdir() if path.is_dir()} == {f"{name}-seed0" for name in COMPARED}
+    assert {path.name for path in smoke.folder.iterdir() if path.is_dir()} == {"recall"} | {
+        f"{name}-seed0" for name in COMPARED
+    }
     for name in COMPARED:
         run = smoke.folder / f"{name}-seed0"
         for part in (
@@ -165,6 +170,85 @@ def test_to_resume_what_is_half_done_in_another_process_ends_at_the_same_figures
         assert {k: v for k, v in line.items() if k not in clocks} == {
             k: v for k, v in expected.items() if k not in clocks
         }
+
+
+def test_recall_is_beside_the_losses_in_words_table_page_and_picture(smoke):
+    recall = json.loads((smoke.folder / "compare.json").read_text(encoding="utf-8"))["recall"]
+    assert [row["model"] for row in recall["rows"]] == [*COMPARED]
+    for row in recall["rows"]:
+        result = run_folder.read_checksummed(smoke.folder / f"recall/{TASK}-{row['model']}-seed0/result.json")
+        assert [group["accuracy"] for group in result["groups"]] == [row["accuracy"], row["twice_as_long"]]
+        assert [group["length"] for group in result["groups"]] == [4, 8]
+        assert result["parameters"] == row["parameters"]
+        lines = [line for line in smoke.report.splitlines() if line.startswith(f"| {row['model']} ")]
+        assert any(f" {row['accuracy']:.1%} " in line for line in lines)
+    assert "](loss_and_recall.png)" in smoke.report
+    page = (smoke.folder / "compare.html").read_text(encoding="utf-8")
+    assert (
+        page.index("<h2>Results</h2>") < page.index("<h2>Loss beside recall</h2>") < page.index("<h2>Final losses</h2>")
+    )
+    assert "small models of the same kinds recall, after 20 steps" in " ".join(smoke.stdout.split())
+
+
+def test_a_recall_that_was_stopped_ends_as_one_that_never_was(smoke, copied, monkeypatch):
+    def kill(run, result):
+        raise KeyboardInterrupt
+
+    folder, name = copied(smoke.folder, "half"), f"recall/{TASK}-transformer-seed0"
+    run, whole = folder / name, smoke.folder / name
+    shutil.rmtree(run)
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "write_result", kill)
+        with pytest.raises(SystemExit):
+            compare.main(["--resume", str(folder)])
+    for part in ("model.keras", *(f"checkpoints/{name}" for name in ("latest", "best.safetensors"))):
+        (run / part).unlink()
+    (run / "checkpoints/step-00000020.safetensors").unlink()
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000010.safetensors"]
+    for part in ("compare.json", "compare.md"):
+        (folder / part).unlink()
+    compare.main(["--resume", str(folder)])
+    for part in ("compare.json", "compare.md"):
+        assert (folder / part).read_bytes() == (smoke.folder / part).read_bytes()
+    tensors = [load_file(path / "checkpoints/step-00000020.safetensors") for path in (run, whole)]
+    assert all(np.array_equal(tensors[0][key], value) for key, value in tensors[1].items())
+
+
+def test_recall_has_the_rows_of_its_own_experiment():
+    own, other = RecallSettings.of(CompareConfig()), RecallConfig()
+    assert own.task(TASK, seed=3) == other.task(TASK, seed=3)
+    assert {*own.test_sizes(TASK)} < {*other.test_sizes(TASK)}
+
+
+def test_without_steps_nothing_recalls_and_an_older_folder_has_the_default(tmp_path):
+    config = CompareConfig(recall_steps=0)
+    assert recall_runs(config, tmp_path) == []
+    assert recall_results(config, []) is None
+    older = dataclasses.asdict(CompareConfig())
+    del older["recall_steps"]
+    assert dataclass_from_dict(CompareConfig, older) == CompareConfig()
+
+
+@pytest.mark.parametrize(("axis", "devices", "runs"), [("data", 4, 2), ("data", 3, 0), ("model", 2, 0)])
+def test_devices_that_cannot_share_the_small_models_train_none(tmp_path, monkeypatch, capsys, axis, devices, runs):
+    sizes = {"data": 1, "model": 1, axis: devices}
+    monkeypatch.setattr("keras_seq.training.distributed.mesh_size", sizes.get)
+    config = CompareConfig(models=("lstm", "gru"))
+    assert len(recall_runs(config, tmp_path)) == runs
+    assert ("No recall: the devices" in capsys.readouterr().out) == (runs == 0)
+
+
+def test_a_number_of_recall_steps_that_cannot_be_is_refused(refuses):
+    refuses("compare", "--recall-steps -1", "--recall-steps -1: expected at least 0")
+
+
+def test_of_a_recall_that_diverges_the_others_are_reported():
+    config = CompareConfig(models=("lstm", "gru"))
+    groups = [{"accuracy": 0.25}, {"accuracy": 0.125}]
+    recall = recall_results(config, [{"diverged": "The loss is nan."}, {"parameters": 9, "groups": groups}])
+    assert recall.means == {"gru": 0.25}
+    assert recall.accuracies("lstm") == []
+    assert recall.beside_loss("lstm").endswith(": gru 25.0%, lstm diverged; a guess 15.2%.")
 
 
 @pytest.mark.rare

@@ -192,7 +192,7 @@ def test_every_model_is_trained_at_its_own_rates_and_divergence_does_not_end_the
 def test_a_model_that_is_best_at_an_end_is_trained_beyond_it_until_it_gains_no_more(tmp_path):
     config = CompareConfig(sweep="learning-rate", sweep_factors=(0.5, 1.0, 2.0))
     best = {"lstm": 0.0038, "transformer": 1.0}
-    runs, _ = trained(lambda model, rate: math.log2(rate / best[model]) ** 2, config, tmp_path)
+    runs, _ = trained(lambda model, rate: 0.02 * math.log2(rate / best[model]) ** 2, config, tmp_path)
     rates = {model: [run.learning_rate for run in runs if run.model == model] for model in best}
     assert rates["lstm"] == [0.001875, 0.00375, 0.0075, 0.015, 0.03, 0.06]
     assert rates["transformer"] == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64]  # at most four more

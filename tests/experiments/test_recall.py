@@ -26,7 +26,7 @@ class Solver:
 
 @pytest.mark.parametrize("name", RECALL_TASKS)
 def test_the_solution_scores_100_percent_and_a_constant_about_chance(name, monkeypatch):
-    monkeypatch.setattr("experiments.recall.compiled", lambda fn, *args, **kwargs: fn)
+    monkeypatch.setattr("experiments.common.tasks.compiled", lambda fn, *args, **kwargs: fn)
     task = SETTINGS.task(name)
     run = RecallRun(Solver(task), SETTINGS, name, seed=1)
     groups = run.test()["groups"]

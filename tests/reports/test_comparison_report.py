@@ -10,7 +10,7 @@ from matplotlib.legend import Legend
 from keras_seq.baselines import Baseline
 from keras_seq.evaluation.score import paired_difference
 from keras_seq.reports import comparison_report as report
-from keras_seq.reports.comparison import CURVES, ComparisonResults
+from keras_seq.reports.comparison import CURVES, ComparisonResults, Recall
 from keras_seq.reports.comparison_report import comparison_html
 from keras_seq.reports.tables import Table
 from keras_seq.training import run_folder
@@ -226,6 +226,53 @@ def test_the_report_has_rows_differences_baselines_plot_and_samples(results):
     assert (results.folder / "loss_curves.png").read_bytes().startswith(b"\x89PNG")
     assert (results.folder / "compare.html").stat().st_size > 10_000
     assert "compare.html" in written.message(results.folder)
+
+
+def recalled(results, **accuracies):
+    """The results with what each model recalls: accuracies by seed, the half of them at twice the length."""
+    rows = [
+        {"model": model, "seed": seed} | ({"parameters": 500, "accuracy": a, "twice_as_long": a / 2} if a else {})
+        for model, values in accuracies.items()
+        for seed, a in enumerate(values)
+    ]
+    return dataclasses.replace(results, recall=Recall(8, 16, 300, 0.15, rows))
+
+
+@pytest.mark.parametrize(
+    ("lstm", "transformer", "finding"),
+    [
+        ((0.2, 0.1), (1.0, 0.9), "Loss and recall differ: lstm has the lowest loss, and transformer recalls more."),
+        ((0.2, 0.1), (0.18, 0.12), "No model has learned to recall in these steps."),
+        ((1.0, 0.98), (0.2, 0.1), "lstm recalls most, too."),
+        ((0.98, 0.98), (1.0, 1.0), "lstm recalls no less than the others."),
+        ((1.0, 0.98), (None, None), "lstm has learned to recall."),
+    ],
+)
+def test_the_verdict_says_whether_loss_and_recall_agree(results, lstm, transformer, finding):
+    verdict = recalled(results, lstm=lstm, transformer=transformer).verdict
+    assert verdict.startswith(results.verdict)
+    assert verdict[len(results.verdict) :].startswith(
+        f" {finding} Of 8 pairs, small models of the same kinds recall, a"
+    )
+    assert verdict.endswith("; a guess 15.0%.")
+    for name, values in (("lstm", lstm), ("transformer", transformer)):
+        assert f"{name} diverged" in verdict if None in values else f"{name} {sum(values) / 2:.1%}" in verdict
+
+
+def test_recall_is_a_table_a_plot_and_a_part_of_the_page(results):
+    more = recalled(results, lstm=(None, None), transformer=(1.0, 0.9))
+    assert report.recall_table(more).rows == [
+        ["lstm", "1.998", *["diverged"] * 4],
+        ["transformer", "2.195", "95.0% ± 7.1%", "47.5% ± 3.5%", "yes", "500"],
+    ]
+    written = report.compare_report(more)
+    assert (results.folder / "loss_and_recall.png").read_bytes().startswith(b"\x89PNG")
+    assert written.data["recall"]["rows"] == more.recall.rows
+    page = Reader((results.folder / "compare.html").read_text(encoding="utf-8")).text
+    section = page[page.index("Loss beside recall") : page.index("Final losses")]
+    assert all(cell in section for row in report.recall_table(more).rows for cell in row if "±" not in cell)
+    assert "95.0%" in section
+    assert "Loss beside recall" not in comparison_html(results)
 
 
 class Reader(html.parser.HTMLParser):
