@@ -201,7 +201,7 @@ def _decoded(folder: str) -> str:
         if len(files) > MAX_DECODED_TOKENS:
             raise CorpusError(
                 f"{folder!r} has {len(files):,} tokens, too many to hold as text: use experiments.compare, optimizers, "
-                "scaling or loss_by_position, which read token files."
+                "scaling, crossover or loss_by_position, which read token files."
             )
         text = decode_documents(load_tokenizer(Path(folder) / TOKENIZER_NAME), np.asarray(files))
     except (TokenFilesError, TokenizerError) as error:
