@@ -5,7 +5,7 @@
     python -m experiments.crossover --learning-rates 0.02 0.02 0.01 0.01 --jobs 2
     python -m experiments.crossover --smoke                        # tiny sizes, takes seconds
 
-Time: 6 hours of one core a seed, by the speed of single steps; about half of that on 2 cores with --jobs 2.
+Time: 6 hours a seed on one core, by the speed of single steps.
 
 Every run is a training by itself, whose learning rate falls to its end. Widths are scaled until a model has each number
 of parameters; recurrent models read stateful windows, models with attention random ones, as in `experiments.compare`. A
