@@ -33,9 +33,9 @@ CorpusName = Annotated[
     str | tuple[str, ...],
     tyro.conf.arg(
         metavar="NAME_OR_PATH ...",
-        help="Training text: docstrings or pydoc (included in Python), shakespeare (downloaded once, or read from the "
-        "folder KERAS_SEQ_DATA), or UTF-8 files, folders of *.txt files, and patterns, which are joined; or folders of "
-        "keras-seq prepare, also with weights, as in 0.7:FOLDER 0.3:FOLDER.",
+        help="Training text: docstrings, pydoc or source (included in Python), shakespeare (downloaded once, or read "
+        "from the folder KERAS_SEQ_DATA), or UTF-8 files, folders of *.txt files, and patterns, which are joined; or "
+        "folders of keras-seq prepare, also with weights, as in 0.7:FOLDER 0.3:FOLDER.",
     ),
 ]
 RunFolder = Annotated[

@@ -1,4 +1,4 @@
-"""The texts that need no file: `docstrings` and `pydoc`, which every CPython contains, and tiny Shakespeare.
+"""The texts that need no file: `docstrings`, `pydoc` and `source`, which CPython contains, and tiny Shakespeare.
 
 `docstrings` has each paragraph of the standard library's docstrings once, in the order of the modules. A paragraph is
 left out if the text before it has more than a fifth of its word 4-grams: copies would favor baselines that look up the
@@ -6,6 +6,13 @@ past. Modules that Linux distributions package separately (Tk, IDLE) and those t
 so a Python version has the same text on nearly every system. It is cached, as parsing the sources takes seconds:
 
     docstrings-3.11.7-5ad09f3c.txt        [64 digits: the sha256 of the rest] [newline] [the text in UTF-8]
+
+`source` has the files of the standard library, its tests included, whole and in a fixed pseudo-random order, so that
+its last tenth is a sample of all packages. Characters beyond ASCII are written as Python's escapes, for a vocabulary
+below 100. Left out are packages of tables, mostly generated (`TABLES`), what is not UTF-8, and near-copies: a passage
+is the 64 characters from the start of a line on, and a file is left out if those before it have more than a twentieth
+of its passages. Some Linux distributions package the tests separately; without them, the text is a third as long. The
+license is that of Python, the PSF's. It is cached in the same way.
 
 `shakespeare` is downloaded over https only, also after redirects; its size and sha256 are known in advance.
 """
@@ -23,7 +30,7 @@ import time
 import urllib.error
 import urllib.request
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from keras_seq.files import write_bytes
@@ -35,8 +42,10 @@ TIMEOUT_SECONDS, DEADLINE_SECONDS = 30, 600  # per response, and in total
 CHUNK_BYTES = 1 << 16
 EXCLUDED_MODULES = {"distutils", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "tkinter", "turtle", "turtledemo"}
 TEST_FOLDERS = {"test", "tests", "idle_test"}
+TABLES = {"encodings", "pydoc_data"}
 DOCUMENTED_NODES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 GRAM_WORDS, MAX_REPEATED = 4, 0.2  # words of an n-gram; the largest fraction of a paragraph's that may be seen before
+PASSAGE, MAX_COPIED = 64, 0.05  # the same for the characters from the start of a line of a source on
 NESTED_FIELDS = ("body", "handlers", "orelse", "finalbody")
 
 
@@ -49,10 +58,18 @@ class DownloadError(ValueError):
 
 
 def _docstrings_corpus() -> bytes:
-    if text := standard_library_docstrings(_cache()):
+    return _not_empty("docstrings", standard_library_docstrings(_cache()))
+
+
+def _source_corpus() -> bytes:
+    return _not_empty("source", standard_library_source(_cache()))
+
+
+def _not_empty(name, text):
+    if text:
         return text
     raise CorpusError(
-        "The corpus docstrings needs the sources of Python's standard library: install them, or name a text."
+        f"The corpus {name} needs the sources of Python's standard library: install them, or name a text."
     )
 
 
@@ -104,39 +121,81 @@ def _checked(path: str, fix: str) -> bytes:
 def standard_library_docstrings(cache: Path, library: Path | None = None) -> bytes:
     """Return the docstrings of the standard library as UTF-8; empty if its sources are not installed."""
     library = library or Path(sysconfig.get_path("stdlib"))
-    sources = list(_sources(library))
-    rule = f"{GRAM_WORDS} {MAX_REPEATED}\n"
+    modules = sys.stdlib_module_names - EXCLUDED_MODULES
+    sources = [path for path in _sources(library, modules) if not TEST_FOLDERS & {*path.relative_to(library).parts}]
+
+    def texts():
+        return without_repetitions(paragraph for path in sources for paragraph in paragraphs(path))
+
+    return _cached(cache, "docstrings", f"{GRAM_WORDS} {MAX_REPEATED}", library, sources, texts)
+
+
+def standard_library_source(cache: Path, library: Path | None = None) -> bytes:
+    """Return the source files of the standard library in ASCII; empty if they are not installed."""
+    library = library or Path(sysconfig.get_path("stdlib"))
+
+    def place(path):
+        return hashlib.sha256(path.relative_to(library).as_posix().encode()).digest()
+
+    sources = sorted(_sources(library, (sys.stdlib_module_names | {"test"}) - TABLES), key=place)
+
+    def texts():
+        return without_repetitions(filter(None, map(ascii_source, sources)), passages, MAX_COPIED)
+
+    return _cached(cache, "source", f"{PASSAGE} {MAX_COPIED}", library, sources, texts)
+
+
+def _cached(cache, name, rule, library, sources, texts) -> bytes:
+    """Return the texts that a function makes from source files by a rule, joined; from the cache if they are there."""
     sizes = "\n".join(f"{path.relative_to(library).as_posix()} {path.stat().st_size}" for path in sources)
-    sources_digest = hashlib.sha256((rule + sizes).encode()).hexdigest()[:8]
-    cached = cache / f"docstrings-{platform.python_version()}-{sources_digest}.txt"
+    sources_digest = hashlib.sha256(f"{rule}\n{sizes}".encode()).hexdigest()[:8]
+    cached = cache / f"{name}-{platform.python_version()}-{sources_digest}.txt"
     with contextlib.suppress(OSError):
         checksum, _, text = cached.read_bytes().partition(b"\n")
         if hashlib.sha256(text).hexdigest().encode() == checksum:
             return text
-    text = "\n\n".join(without_repetitions(paragraph for path in sources for paragraph in paragraphs(path))).encode()
+    text = "\n\n".join(texts()).encode()
     with contextlib.suppress(OSError):
         cache.mkdir(parents=True, exist_ok=True)
         write_bytes(cached, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
     return text
 
 
-def without_repetitions(texts: Iterable[str]) -> Iterator[str]:
-    """Yield each text once, unless those before it have more than `MAX_REPEATED` of its word n-grams."""
+def word_grams(text: str) -> list:
+    """Return the n-grams of the words of a text."""
+    words = re.findall(r"\w+", text.lower())
+    return [*zip(*(words[start:] for start in range(GRAM_WORDS)), strict=False)]
+
+
+def passages(text: str) -> list:
+    """Return the 64 characters from the start of each line on, also beyond its end."""
+    return [text[line.start() : line.start() + PASSAGE] for line in re.finditer("^.", text, re.MULTILINE)]
+
+
+def without_repetitions(
+    texts: Iterable[str], parts: Callable[[str], list] = word_grams, max_repeated: float = MAX_REPEATED
+) -> Iterator[str]:
+    """Yield each text once, unless those before it have more than `max_repeated` of its parts."""
     earlier = set()
     for text in dict.fromkeys(texts):
-        words = re.findall(r"\w+", text.lower())
-        grams = [*zip(*(words[start:] for start in range(GRAM_WORDS)), strict=False)]
-        if sum(gram in earlier for gram in grams) <= MAX_REPEATED * len(grams):
-            earlier.update(grams)
+        own = parts(text)
+        if sum(part in earlier for part in own) <= max_repeated * len(own):
+            earlier.update(own)
             yield text
 
 
-def _sources(library) -> Iterator[Path]:
-    for name in sorted(sys.stdlib_module_names - EXCLUDED_MODULES):
+def _sources(library, modules) -> Iterator[Path]:
+    for name in sorted(modules):
         package_files = sorted((library / name).rglob("*.py"))
-        for path in [library / f"{name}.py", *package_files]:
-            if path.is_file() and not TEST_FOLDERS & set(path.relative_to(library).parts):
-                yield path
+        yield from filter(Path.is_file, [library / f"{name}.py", *package_files])
+
+
+def ascii_source(path: Path) -> str:
+    """Return a source file in ASCII, with escapes for other characters; "" if it is not UTF-8."""
+    try:
+        return path.read_text("utf-8").encode("ascii", "backslashreplace").decode().strip("\n")
+    except UnicodeDecodeError:
+        return ""
 
 
 def paragraphs(path: Path) -> Iterator[str]:
@@ -206,4 +265,9 @@ def _check_https(url):
         raise DownloadError(f"{url} is not https")
 
 
-BUILTIN_TEXTS = {"docstrings": _docstrings_corpus, "pydoc": _pydoc, "shakespeare": _shakespeare}
+BUILTIN_TEXTS = {
+    "docstrings": _docstrings_corpus,
+    "pydoc": _pydoc,
+    "source": _source_corpus,
+    "shakespeare": _shakespeare,
+}

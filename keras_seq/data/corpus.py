@@ -1,6 +1,6 @@
 """Load a text by name or path, or several as one, with a checksum, and split it into training and validation.
 
-    corpus = load_corpus("docstrings" | "pydoc" | "shakespeare" | path)
+    corpus = load_corpus("docstrings" | "pydoc" | "source" | "shakespeare" | path)
     corpus = load_corpus(["a.txt", "texts/", "more/*.txt"])      files, folders and patterns, joined by blank lines
     train, validation = corpus.split(0.9)                        the first 90 % of the characters, and the rest
     verbatim_overlap(train, validation)                          the share of the validation text that is copied
@@ -94,12 +94,13 @@ def load_corpus(
     Args:
         name_or_path: `"docstrings"`, the docstrings of the running Python's standard library without repetitions (1.1
             million characters, kept in Keras's cache); `"pydoc"`, its help topics (half a million characters, with
-            repetitions; both texts differ between Python versions); `"shakespeare"`, from the folder in the
-            environment variable `KERAS_SEQ_DATA`, else from Keras's cache, else downloaded into that cache; the path of
-            a UTF-8 file; a folder, for all files below it whose names end in `.txt` and, like their folders, do not
-            begin with a period; a folder of token ids (`keras-seq prepare`), whose documents are decoded; a
-            pattern such as `"texts/*.txt"`; or several of these. To read a file called `pydoc`,
-            pass `./pydoc` or a `Path`.
+            repetitions); `"source"`, its source code without near-copies (25 million characters, 8 million where the
+            library's tests are not installed, kept in the same cache; these three differ between Python versions);
+            `"shakespeare"`, from the folder in the environment variable `KERAS_SEQ_DATA`, else from Keras's cache, else
+            downloaded into that cache; the path of a UTF-8 file; a folder, for all files below it whose names end in
+            `.txt` and, like their folders, do not begin with a period; a folder of token ids (`keras-seq prepare`),
+            whose documents are decoded; a pattern such as `"texts/*.txt"`; or several of these. To read a file called
+            `pydoc`, pass `./pydoc` or a `Path`.
         strip_whitespace: Whether to remove all spaces and newlines, as some char-RNN scripts did.
 
     Returns:
@@ -200,7 +201,7 @@ def _decoded(folder: str) -> str:
         if len(files) > MAX_DECODED_TOKENS:
             raise CorpusError(
                 f"{folder!r} has {len(files):,} tokens, too many to hold as text: use experiments.compare, optimizers, "
-                "scaling or loss_by_position, which read token files."
+                "scaling, crossover or loss_by_position, which read token files."
             )
         text = decode_documents(load_tokenizer(Path(folder) / TOKENIZER_NAME), np.asarray(files))
     except (TokenFilesError, TokenizerError) as error:

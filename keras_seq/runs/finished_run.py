@@ -21,7 +21,7 @@ from keras_seq.training import load_run
 RUNTIMES = {".onnx": OnnxModel, ".tflite": LiteRTModel}
 Unknown = Literal["error", "drop"]  # --unknown: name the characters that a model does not know, or leave them out
 MAX_CHARACTERS_TO_NAME = 5
-BUILT_IN_CORPORA = ("docstrings", "pydoc", "shakespeare")
+BUILT_IN_CORPORA = ("docstrings", "pydoc", "source", "shakespeare")
 PASSAGE_CHARACTERS = 120
 NEUTRAL_TEXT = "The first line is not the last one, and this is the third."
 

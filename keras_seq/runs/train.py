@@ -76,8 +76,8 @@ def train(
     cleared.
 
     Args:
-        texts: As `keras_seq.data.load_corpus` takes it: "docstrings", "pydoc" or "shakespeare"; a UTF-8 file, a folder
-            of *.txt files, a pattern, or several; or folders of `keras-seq prepare`.
+        texts: As `keras_seq.data.load_corpus` takes it: "docstrings", "pydoc", "source" or "shakespeare"; a UTF-8 file,
+            a folder of *.txt files, a pattern, or several; or folders of `keras-seq prepare`.
         model: Name of a model (`keras_seq.models.LANGUAGE_MODELS`); its config, such as `models.LSTMConfig(units=64)`;
             or a causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, V being the characters of the text.
             `load_run` loads only layers of keras_seq.

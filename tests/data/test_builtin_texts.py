@@ -1,5 +1,6 @@
 """The texts that need no file: docstrings, and downloads from a server in this process that answers as none should."""
 
+import ast
 import hashlib
 import http.client
 import http.server
@@ -9,10 +10,19 @@ import threading
 import time
 import urllib.request
 
+import numpy as np
 import pytest
 
-from keras_seq.data import CorpusError, builtin_texts, load_corpus
-from keras_seq.data.builtin_texts import DownloadError, HttpsOnly, download, paragraphs, standard_library_docstrings
+from keras_seq.data import CorpusError, builtin_texts, load_corpus, verbatim_overlap
+from keras_seq.data.builtin_texts import (
+    DownloadError,
+    HttpsOnly,
+    download,
+    paragraphs,
+    standard_library_docstrings,
+    standard_library_source,
+)
+from keras_seq.runs.texts import MIN_OVERLAP_TO_REPORT
 
 SOURCE = '''
 """Does this.
@@ -124,10 +134,99 @@ def test_the_default_corpus(tmp_path, monkeypatch):
     assert time.process_time() - before < 2
 
 
-def test_a_python_without_the_sources_of_its_library(monkeypatch):
-    monkeypatch.setattr(builtin_texts, "standard_library_docstrings", lambda cache: b"")
-    with pytest.raises(CorpusError, match="sources of Python's standard library"):
-        load_corpus()
+@pytest.mark.parametrize("name", ["docstrings", "source"])
+def test_a_python_without_the_sources_of_its_library(name, monkeypatch):
+    monkeypatch.setattr(builtin_texts, f"standard_library_{name}", lambda cache: b"")
+    with pytest.raises(CorpusError, match=f"{name} needs the sources of Python's standard library"):
+        load_corpus(name)
+
+
+def lines(*numbers):
+    """Lines of a source that are passages by themselves, each unlike the others."""
+    return "".join(f"x{n} = {str(n) * 80}\n" for n in numbers)
+
+
+def write(folder, files):
+    for path, source in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(source if isinstance(source, bytes) else source.encode())
+    return folder
+
+
+def documents(library, cache="cache"):
+    return standard_library_source(library.parent / cache, library).decode().split("\n\n")
+
+
+def test_the_source_has_whole_files_of_the_library_and_its_tests_in_ascii(tmp_path):
+    library = write(
+        tmp_path / "library",
+        {
+            "ast.py": "\n\nname = 'Löwis'  # €\r\n\n",
+            "json/tool.py": "def tool():\n\treturn 1\n",
+            "test/test_ast.py": "1 + 1",
+            "json/empty.py": "\n",
+            **{"os.py": "é".encode("latin-1"), "io.py": b"\0\xff", "ast.txt": "no source"},
+            **{"encodings/cp1252.py": "table", "pydoc_data/topics.py": "topics", "_sysconfigdata_x86.py": "a build's"},
+            **{"site-packages/json.py": "installed", "mine.py": "not of the library"},
+        },
+    )
+    expected = {"name = 'L\\xf6wis'  # \\u20ac", "def tool():\n\treturn 1", "1 + 1"}
+    assert {*documents(library)} == expected
+    assert ast.literal_eval("'L\\xf6wis'") == "Löwis"  # the escapes mean the same
+
+
+def test_the_place_of_a_file_depends_on_its_name_only(tmp_path):
+    names = [f"json/m{n}.py" for n in range(40)]
+    order = [
+        int(text[1:].split(" ")[0])
+        for text in documents(write(tmp_path / "a", {n: lines(i) for i, n in enumerate(names)}))
+    ]
+    assert sorted(order) == [*range(40)] != order
+    assert abs(np.corrcoef(order, range(40))[0, 1]) < 0.4
+    fewer = documents(write(tmp_path / "b", {n: lines(i) for i, n in enumerate(names) if i % 3}), "other")
+    assert [int(text[1:].split(" ")[0]) for text in fewer] == [n for n in order if n % 3]
+
+
+def test_a_file_with_more_than_a_twentieth_of_earlier_passages_is_left_out(tmp_path):
+    names = [text for text in documents(write(tmp_path / "a", {f"json/{c}.py": c for c in "abcdefgh"}))]
+    sources = dict(
+        zip(
+            names,
+            [
+                lines(*range(40)),  # the first one
+                lines(*range(38, 80)),  # 2 of 42
+                lines(*range(76, 117)),  # 4 of 41: left out
+                lines(*range(90, 117)),  # new, as what is left out does not count
+                lines(*range(40)) + lines(200),  # a near-copy
+                "# " + lines(3),  # shifted by two characters: another passage
+                lines(3) * 2,  # a copy
+                "",
+            ],
+            strict=True,
+        )
+    )
+    library = write(tmp_path / "b", {f"json/{c}.py": source for c, source in sources.items()})
+    texts = [*sources.values()]
+    assert documents(library, "other") == [texts[n].strip("\n") for n in (0, 1, 3, 5)]
+
+
+@pytest.mark.rare
+def test_the_source_of_this_python(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    loaded = load_corpus("source")
+    train, validation = loaded.split()
+    assert len(loaded.text) > 5_000_000
+    assert len(set(loaded.text)) <= 100
+    assert verbatim_overlap(train, validation) < MIN_OVERLAP_TO_REPORT
+    shares = [np.mean([line.startswith("    def test") for line in part.splitlines()]) for part in (train, validation)]
+    assert shares[1] == pytest.approx(shares[0], rel=0.3)  # the parts are of the same kinds of files
+    assert loaded.sha256 == hashlib.sha256(loaded.text.encode()).hexdigest()
+    (cached,) = (tmp_path / "datasets").iterdir()
+    monkeypatch.setattr(builtin_texts, "ascii_source", lambda path: pytest.fail("read"))
+    assert load_corpus("source") == loaded
+    cached.write_bytes(cached.read_bytes()[:-1])
+    with pytest.raises(pytest.fail.Exception, match="read"):
+        load_corpus("source")
 
 
 CONTENT = b"First Citizen:\n" * 9000

@@ -28,6 +28,18 @@ MISTAKES = {
         "--train.no-use-ema --train.ema-momentum 0.9 | ema_momentum",
         "--train.optimizer adamw --train.adam-lr-ratio 0.1 | adam_lr_ratio",
     ],
+    "crossover": [
+        *("--models lstm lstm", "--sizes 200k 200k | --sizes 200000 200000", "--budgets 0", "--sizes -1"),
+        *(
+            "--models lstm --learning-rates 0.1 0.2 | expected one for each of lstm",
+            "--corpus pydoc --sizes 9000 | 9000",
+        ),
+        *(
+            "--models lstm --learning-rates 0 | --learning-rates 0.0",
+            "--corpus pydoc --sequence-length 100000 | too short",
+        ),
+        "--models lstm --learning-rates 0.1 --train.learning-rate 0.1 | --train.learning-rate",
+    ],
     "date_translation": [
         "--pairs 10 | --pairs 10: expected at least the --batch-size 64",
         *("--training-dates 36000 | --training-dates 36000: expected at most 33525", "--num-beams 1"),
