@@ -13,7 +13,7 @@ from typing import Literal
 import keras
 
 from keras_seq import checks, layers
-from keras_seq.layers.dense import gelu_tanh
+from keras_seq.layers.dense import gelu_tanh, relu_squared
 from keras_seq.models.config import LanguageModelConfig, register
 from keras_seq.models.counts import count_block_params
 
@@ -46,26 +46,50 @@ class TransformerConfig(LanguageModelConfig):
     """Whether the output projection is the transposed embedding matrix."""
     dropout: float = 0.0
     """Dropout rate of the attention weights and the output of each sublayer."""
+    kernel_size: int | None = None
+    """Width of a causal convolution before each block, in positions; None for none."""
+    activation: Literal["gelu", "relu_squared"] = "gelu"
+    """Activation of the feed-forward networks."""
+
+    def __post_init__(self):
+        """Check the fields."""
+        super().__post_init__()
+        self.convolutions(0)  # raises for an invalid size
+        checks.one_of("activation", self.activation, ("gelu", "relu_squared"))
 
     def blocks(self, dtype=None) -> list:
         """Return the layers between embedding and head."""
         blocks = [
-            layers.TransformerBlock(
-                num_heads=self.num_heads,
-                feed_forward_dim=self.feed_forward_dim,
-                causal=True,
-                normalization="rms",
-                dropout=self.dropout,
-                use_bias=False,
-                positions=layers.RotaryPositions(),
-                use_qk_norm=True,
-                residual_initializer="zeros",
-                dtype=dtype,
-                name=f"block_{n}",
-            )
-            for n in range(self.num_layers)
+            layer for n in range(self.num_layers) for layer in (*self.convolutions(n, dtype), self.block(n, dtype))
         ]
         return [*blocks, layers.RMSNormalization(dtype=dtype, name="normalization")]
+
+    def convolutions(self, n: int, dtype=None) -> list:
+        """Return the layers before block n: a residual convolution that starts as the identity, or none."""
+        if self.kernel_size is None:
+            return []
+        convolution = layers.CausalDepthwiseConv1D(
+            self.kernel_size, kernel_initializer="zeros", dtype=dtype, name="convolution"
+        )
+        options = {"dropout": self.dropout, "dtype": dtype, "name": f"convolution_{n}"}
+        return [layers.PreNormResidual([convolution], **options)]
+
+    def block(self, n: int, dtype=None):
+        """Return block n."""
+        return layers.TransformerBlock(
+            num_heads=self.num_heads,
+            feed_forward_dim=self.feed_forward_dim,
+            causal=True,
+            normalization="rms",
+            activation=relu_squared if self.activation == "relu_squared" else self.activation,
+            dropout=self.dropout,
+            use_bias=False,
+            positions=layers.RotaryPositions(),
+            use_qk_norm=True,
+            residual_initializer="zeros",
+            dtype=dtype,
+            name=f"block_{n}",
+        )
 
 
 # The decoder-only Transformer of the 2020s (Llama: Touvron et al., 2023, arXiv:2302.13971).
