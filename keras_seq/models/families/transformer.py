@@ -46,8 +46,8 @@ class TransformerConfig(LanguageModelConfig):
     """Whether the output projection is the transposed embedding matrix."""
     dropout: float = 0.0
     """Dropout rate of the attention weights and the output of each sublayer."""
-    kernel_size: int | None = None
-    """Width of a causal convolution before each block, in positions; None for none."""
+    kernel_size: int | None = 4
+    """Width of the causal convolution before each block, in positions; None for none, as up to version 0.2."""
     activation: Literal["gelu", "relu_squared"] = "gelu"
     """Activation of the feed-forward networks."""
 
