@@ -18,6 +18,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal
 
+import keras
+
 from experiments.common.command import experiment_main
 from experiments.common.jobs import run_all
 from experiments.common.random_windows import random_windows_run
@@ -25,12 +27,33 @@ from keras_seq import training
 from keras_seq.commands import options
 from keras_seq.commands.options import SMOKE_TRAIN, check_options
 from keras_seq.evaluation import Difference
+from keras_seq.layers import TransformerBlock
 from keras_seq.models import TransformerConfig
 from keras_seq.models.config import match_parameter_count, shapes_only
 from keras_seq.reports import plots
 from keras_seq.reports.tables import Report, Table, plus_minus
 from keras_seq.runs.texts import split_corpus
 from keras_seq.runs.train import DEFAULT_TRAIN, TOKENS
+
+
+@keras.saving.register_keras_serializable("experiments")
+def relu_squared(x):
+    """Compute relu(x)^2 (So et al., 2021, arXiv:2109.08668)."""
+    return keras.ops.square(keras.ops.relu(x))
+
+
+@dataclasses.dataclass(frozen=True)
+class VariantConfig(TransformerConfig):
+    """Configure a variant of the Transformer."""
+
+    activation: Literal["gelu", "relu_squared"] = "gelu"
+    """Activation of the feed-forward networks."""
+
+    def block(self, n: int, dtype=None) -> TransformerBlock:
+        """Return block n."""
+        activation = relu_squared if self.activation == "relu_squared" else self.activation
+        return TransformerBlock.from_config({**super().block(n, dtype).get_config(), "activation": activation})
+
 
 PARTS = {  # fields of the model's config that differ, or of the experiment's
     "convolution": {"kernel_size": 4},
@@ -62,7 +85,7 @@ class TransformerPartsConfig:
     resume: options.Resume = None
     smoke: options.Smoke = False
     train: training.TrainConfig = DEFAULT_TRAIN
-    transformer: TransformerConfig = TransformerConfig(kernel_size=None, activation="gelu")
+    transformer: TransformerConfig = TransformerConfig(kernel_size=None)
 
     def __post_init__(self):
         check_options(self, num_seeds=1, tokens=1, batch_size=1, sequence_length=1)
@@ -70,12 +93,12 @@ class TransformerPartsConfig:
         if self.num_seeds > len(T_95) + 1:
             raise ValueError(f"--num-seeds {self.num_seeds}: expected at most {len(T_95) + 1}.")
 
-    def variant(self, name: str, vocabulary_size: int) -> tuple[TransformerConfig, int]:
+    def variant(self, name: str, vocabulary_size: int) -> tuple[VariantConfig, int]:
         """Return the config and the batch size of a variant; of another depth it has the baseline's parameters."""
         changes = dict(PARTS.get(name, {}))
         batch_size = changes.pop("batch_size", self.batch_size)
         baseline = dataclasses.replace(self.transformer, context_length=self.sequence_length)
-        model_config = dataclasses.replace(baseline, **changes)
+        model_config = VariantConfig(**{**vars(baseline), **changes})
         if model_config.num_layers != baseline.num_layers:
             with shapes_only():
                 target = baseline.build_model(vocabulary_size).count_params()
@@ -136,11 +159,11 @@ def verdict(variants: Sequence[Variant]) -> str:
         change = f"{each.name} {each.difference.mean:+.4f}"
         kind = ("lower" if each.difference.mean < 0 else "higher") if each.difference.significant else [*kinds][-1]
         kinds[kind].append(change)
-    found = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names) or "no other variant"
+    effects = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names) or "no other variant"
     count = len(baseline.runs)
     seeds = "one seed, so no interval" if count == 1 else f"{count} seeds, 95 % intervals"
     loss = plus_minus(baseline.losses, 4)
-    return f"The baseline has a held-out loss of {loss} nats per character. Beside it, {found} ({seeds})."
+    return f"The baseline has a held-out loss of {loss} nats per character. Beside it, {effects} ({seeds})."
 
 
 NOTES = (

@@ -25,8 +25,8 @@ COUNTS = {  # what is counted: at most
     "lines of a file": 400,
     "lines of keras_seq": 35_650,
     "files of keras_seq": 216,
-    "lines of experiments": 7_150,
-    "files of experiments": 35,
+    "lines of experiments": 7_420,
+    "files of experiments": 36,
     "lines of tests": 39_500,
     "foreign private names": 4,
 }

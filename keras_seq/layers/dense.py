@@ -115,12 +115,6 @@ def gelu_tanh(x):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-def relu_squared(x):
-    """Compute relu(x)^2 (Primer: So et al., 2021, arXiv:2109.08668)."""
-    return ops.square(ops.relu(x))
-
-
-@keras.saving.register_keras_serializable(package="keras_seq")
 class FeedForward(Layer):
     """Two matrices with an activation in between.
 

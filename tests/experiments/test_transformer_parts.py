@@ -11,15 +11,13 @@ import pytest
 
 from experiments import transformer_parts as study
 from experiments.transformer_parts import PARTS, TransformerPartsConfig
-from keras_seq.layers import CausalDepthwiseConv1D
+from keras_seq.layers import CausalDepthwiseConv1D, TransformerBlock
 from keras_seq.layers.introspection import iter_layers
 from keras_seq.models import TransformerConfig
 from keras_seq.runs.folders import dataclass_from_dict
 from keras_seq.runs.texts import SplitCorpus
 
-SMALL = TransformerPartsConfig(
-    sequence_length=8, transformer=TransformerConfig(16, num_layers=2, num_heads=4, feed_forward_dim=32)
-)
+SMALL = TransformerPartsConfig(sequence_length=8, transformer=TransformerConfig(16, 2, 4, 32, kernel_size=None))
 
 
 def rows(**losses):
@@ -72,8 +70,12 @@ def test_a_variant_differs_by_what_it_says(name):
     assert {key: fields[key] for key in changes} == changes
     if "num_layers" not in changes:
         assert fields == dataclasses.asdict(baseline) | changes
-    counts = [config.build_model(11).count_params() for config in (baseline, variant)]
+    models = [config.build_model(11) for config in (baseline, variant)]
+    counts = [model.count_params() for model in models]
     assert counts[1] == pytest.approx(counts[0], rel=0.1)  # at these sizes
+    block = next(layer for layer in iter_layers(models[1]) if isinstance(layer, TransformerBlock))
+    expected = [0.0, 4.0] if fields["activation"] == "relu_squared" else [-0.0455, 1.9545]  # relu^2, gelu
+    np.testing.assert_allclose(block.activation(np.array([-2.0, 2.0], "float32")), expected, atol=1e-3)
 
 
 def test_the_baseline_has_none_of_the_parts():

@@ -8,7 +8,6 @@ import pytest
 from keras import ops
 
 from keras_seq import layers, models
-from keras_seq.layers.dense import relu_squared
 from keras_seq.layers.introspection import has_time_loop, iter_layers
 from keras_seq.models.config import shapes_only, tiny_config
 
@@ -32,7 +31,7 @@ OF_ONE = {  # further values, by model
     **{name: {"num_heads": 3} for name in ("bert", "seq2seq")},
     **{name: {"num_heads": 3, "context_length": None} for name in ("transformer", "gpt2", "llama")},
 }
-OF_ONE["transformer"] |= {"kernel_size": 1, "activation": "swigloo"}
+OF_ONE["transformer"] |= {"kernel_size": 1}
 OF_ONE["mamba2"] |= {"num_groups": 3, "use_bias": "x", "epsilon": 0.0}
 OF_ONE["llama"] |= {"num_key_value_heads": 3}
 OF_ONE["recurrent_gemma"] = {
@@ -111,8 +110,6 @@ def of_transformer(model, kind):
     assert len(convolutions) in (0, len(blocks))
     fields = values(blocks, "num_heads", "feed_forward_dim", "dropout")
     fields["kernel_size"] = {layer.kernel_size for block in convolutions for layer in block.layers} or {None}
-    names = {relu_squared: "relu_squared", keras.activations.gelu: "gelu"}
-    fields["activation"] = {names[block.activation] for block in blocks}
     assert {block.dropout for block in convolutions} <= fields["dropout"]
     return fields | {"num_layers": {len(blocks)}, "context_length": {model.context_length}}
 
@@ -130,8 +127,8 @@ REACHED = [
         of_mamba,
     ),
     *(
-        (models.TransformerConfig(8, 2, 2, 12, 9, dropout=0.3, kernel_size=size, activation=activation), of_transformer)
-        for size, activation in ((3, "relu_squared"), (None, "gelu"))
+        (models.TransformerConfig(8, 2, 2, 12, context_length=9, dropout=0.3, kernel_size=size), of_transformer)
+        for size in (3, None)
     ),
 ]
 reached = pytest.mark.parametrize(("config", "found_in"), REACHED, ids=lambda value: getattr(value, "model_name", ""))

@@ -13,7 +13,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import ExplicitState, join_finite, split_finite
-from keras_seq.layers.dense import Dense, cloned, relu_squared
+from keras_seq.layers.dense import Dense, cloned
 from keras_seq.layers.linear.mixer import ShiftRamp
 from keras_seq.layers.linear.rwkv7_time_mix import RWKV7TimeMix, previous_positions
 from keras_seq.layers.normalization import make_normalization
@@ -97,7 +97,7 @@ class RWKV7ChannelMix(ExplicitState):
 
     def _mix(self, x, previous):
         hidden = self.hidden_dense(x + (previous - x) * ops.cast(self.shift, x.dtype))
-        return self.output_dense(relu_squared(hidden))
+        return self.output_dense(ops.square(ops.relu(hidden)))
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

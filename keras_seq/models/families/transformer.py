@@ -13,7 +13,7 @@ from typing import Literal
 import keras
 
 from keras_seq import checks, layers
-from keras_seq.layers.dense import gelu_tanh, relu_squared
+from keras_seq.layers.dense import gelu_tanh
 from keras_seq.models.config import LanguageModelConfig, register
 from keras_seq.models.counts import count_block_params
 
@@ -48,14 +48,11 @@ class TransformerConfig(LanguageModelConfig):
     """Dropout rate of the attention weights and the output of each sublayer."""
     kernel_size: int | None = 4
     """Width of the causal convolution before each block, in positions; None for none, as up to version 0.2."""
-    activation: Literal["gelu", "relu_squared"] = "gelu"
-    """Activation of the feed-forward networks."""
 
     def __post_init__(self):
         """Check the fields."""
         super().__post_init__()
         self.convolutions(0)  # raises for an invalid size
-        checks.one_of("activation", self.activation, ("gelu", "relu_squared"))
 
     def blocks(self, dtype=None) -> list:
         """Return the layers between embedding and head."""
@@ -81,7 +78,6 @@ class TransformerConfig(LanguageModelConfig):
             feed_forward_dim=self.feed_forward_dim,
             causal=True,
             normalization="rms",
-            activation=relu_squared if self.activation == "relu_squared" else self.activation,
             dropout=self.dropout,
             use_bias=False,
             positions=layers.RotaryPositions(),
