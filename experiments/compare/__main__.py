@@ -19,7 +19,8 @@ transformer, gpt2, llama; hybrid, of recurrent and attention blocks.
 
 All models use the same text, split and scoring, and the same budget (--match). At the defaults, parameter counts are
 equal within 5 %. Recurrent models read stateful windows, Transformers random windows; the tokenizer is built from the
-whole text. Expected on tiny Shakespeare: val_loss@64 1.532 (LSTM) and 1.575 (Transformer); docs/results.md has more.
+whole text. Expected on tiny Shakespeare: val_loss@64 1.532 (LSTM), and 1.575 for a Transformer without convolutions
+(--transformer.kernel-size None); docs/results.md has more.
 """
 
 import dataclasses

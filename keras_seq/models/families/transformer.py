@@ -2,8 +2,8 @@
 
 The decoder-only Transformer language model of this package: embedding, causal blocks, normalization, projection.
 
-Differences from GPT-2: RMS normalization, rotary positions, normalized queries and keys, no biases, and output
-projections of the blocks that start at zero, so that each block starts as the identity.
+Differences from GPT-2: RMS normalization, rotary positions, normalized queries and keys, no biases, output projections
+of the blocks that start at zero, so that each block starts as the identity, and a short causal convolution before each.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ class TransformerConfig(LanguageModelConfig):
     dropout: float = 0.0
     """Dropout rate of the attention weights and the output of each sublayer."""
     kernel_size: int | None = 4
-    """Width of the causal convolution before each block, in positions; None for none, as up to version 0.2."""
+    """Width of the causal convolution before each block, in positions; None for none."""
 
     def __post_init__(self):
         """Check the fields."""
