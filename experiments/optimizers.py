@@ -77,9 +77,8 @@ class OptimizersConfig:
         """The config that the model is built from."""
         if self.model == "lstm":
             return LSTMConfig(embedding_dim=self.width // 2, units=2 * self.width)
-        return TransformerConfig(
-            self.width, num_layers=2, num_heads=2, feed_forward_dim=4 * self.width, context_length=self.sequence_length
-        )
+        sizes = {"feed_forward_dim": 4 * self.width, "context_length": self.sequence_length}
+        return TransformerConfig(self.width, num_layers=2, num_heads=2, **sizes, kernel_size=None)
 
 
 SMOKE = {

@@ -77,7 +77,8 @@ class ScalingConfig:
         def model_config(family, width, *size):
             if family == "lstm":
                 return LSTMConfig(width, *size)
-            return TransformerConfig(width, *size, feed_forward_dim=4 * width, context_length=self.sequence_length)
+            sizes = {"feed_forward_dim": 4 * width, "context_length": self.sequence_length}
+            return TransformerConfig(width, *size, **sizes, kernel_size=None)
 
         sizes = SMOKE_SIZES if self.smoke else SIZES
         return [(family, model_config(family, *size)) for family in self.families for size in sizes[family]]

@@ -67,7 +67,9 @@ class SequenceReversalConfig:
     resume: Resume = None
     smoke: Smoke = False
     train: training.TrainConfig = training.TrainConfig(validate_every=100)
-    transformer: TransformerConfig = TransformerConfig(64, num_layers=2, num_heads=2, feed_forward_dim=256)
+    transformer: TransformerConfig = TransformerConfig(
+        64, num_layers=2, num_heads=2, feed_forward_dim=256, kernel_size=None
+    )
     lstm: LSTMConfig = LSTMConfig(units=256)
 
     def __post_init__(self):

@@ -55,8 +55,10 @@ def keras_seq_model(case: Case) -> keras.Model:
     sizes |= {"feed_forward_dim": 4 * case.embedding_dim, "context_length": case.sequence_length}
     if case.model == "gpt2":  # without biases, and with the exact GELU
         config = models.GPT2Config(**sizes, dropout=case.dropout, use_bias=False, activation="gelu")
+    elif case.kind == "as_run":  # without convolutions, which the PyTorch models have not
+        config = models.TransformerConfig(**sizes, kernel_size=None)
     else:
-        config = (models.TransformerConfig if case.kind == "as_run" else models.GPT2Config)(**sizes)
+        config = models.GPT2Config(**sizes)
     return config.build_model(case.vocabulary_size, dtype=DTYPE_POLICIES[case.precision])
 
 

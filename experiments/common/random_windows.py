@@ -23,18 +23,20 @@ def random_windows_run(
     steps: int,
     train: training.TrainConfig,
     finish: Callable[[Evaluator], dict] = lambda evaluator: {},
+    seed: int | None = None,
 ) -> tuple[pathlib.Path, int, Callable[[], dict]]:
     """Return a run as `run_all` takes it: it trains a model on random windows and scores it on disjoint ones.
 
     Where the text has a held-out part, the curve is of its loss, and the validation part is scored once. `finish` is a
-    function from the model's `Evaluator` to further entries of the result; `settings` have a `seed`.
+    function from the model's `Evaluator` to further entries of the result; `seed` is that of the settings unless given.
     """
+    seed = settings.seed if seed is None else seed
 
     def train_one():
         model = model_config.build_model(data.tokenizer.vocabulary_size, dtype=train.dtype_policy)
-        windows = random_windows(data.train, batch_size, sequence_length, settings.seed)
+        windows = random_windows(data.train, batch_size, sequence_length, seed)
         evaluator = Evaluator(model)
-        extra = {"batch_size": batch_size, "steps": steps, "seed": settings.seed}
+        extra = {"batch_size": batch_size, "steps": steps, "seed": seed}
         config = run_config(settings, name, model_config, train, model, data.corpus, **extra)
 
         scored = data.validation if data.held_out is None else data.held_out
@@ -64,7 +66,7 @@ def random_windows_run(
             **training.sampled_validation(validate, scored, sequence_length, train),
         )
 
-    return run, settings.seed, train_one
+    return run, seed, train_one
 
 
 def train_on_random_windows(run: pathlib.Path, *args, **kwargs) -> dict:

@@ -20,7 +20,8 @@ transformer, gpt2, llama; hybrid, of recurrent and attention blocks.
 
 All models use the same text, split and scoring, and the same budget (--match). At the defaults, parameter counts are
 equal within 5 %. Recurrent models read stateful windows, Transformers random windows; the tokenizer is built from the
-whole text. Expected on tiny Shakespeare: val_loss@64 1.532 (LSTM) and 1.575 (Transformer); docs/results.md has more.
+whole text. Expected on tiny Shakespeare: val_loss@64 1.532 (LSTM), and 1.575 for a Transformer without convolutions
+(--transformer.kernel-size None); docs/results.md has more.
 At the end small models of the same kinds learn to recall 8 pairs of a key and a value, an LSTM and a Transformer in
 half a minute: expected 20 % and 100 %. The report has loss beside recall, because the two differ.
 """

@@ -31,6 +31,7 @@ OF_ONE = {  # further values, by model
     **{name: {"num_heads": 3} for name in ("bert", "seq2seq")},
     **{name: {"num_heads": 3, "context_length": None} for name in ("transformer", "gpt2", "llama")},
 }
+OF_ONE["transformer"] |= {"kernel_size": 1}
 OF_ONE["mamba2"] |= {"num_groups": 3, "use_bias": "x", "epsilon": 0.0}
 OF_ONE["llama"] |= {"num_key_value_heads": 3}
 OF_ONE["recurrent_gemma"] = {
@@ -102,9 +103,14 @@ def of_mamba(model, kind):
 
 
 def of_transformer(model, kind):
-    *blocks, _ = model.blocks
+    *residuals, _ = model.blocks
+    blocks = [block for block in residuals if isinstance(block, layers.TransformerBlock)]
+    convolutions = [block for block in residuals if isinstance(block, layers.PreNormResidual)]
     assert all(block.causal for block in blocks)
+    assert len(convolutions) in (0, len(blocks))
     fields = values(blocks, "num_heads", "feed_forward_dim", "dropout")
+    fields["kernel_size"] = {layer.kernel_size for block in convolutions for layer in block.layers} or {None}
+    assert {block.dropout for block in convolutions} <= fields["dropout"]
     return fields | {"num_layers": {len(blocks)}, "context_length": {model.context_length}}
 
 
@@ -120,7 +126,10 @@ REACHED = [
         models.MambaConfig(6, 2, 3, expand=3, kernel_size=5, dropout=0.3, dt_rank=2, use_bias=True, epsilon=1e-3),
         of_mamba,
     ),
-    (models.TransformerConfig(8, 2, 2, 12, context_length=9, dropout=0.3), of_transformer),
+    *(
+        (models.TransformerConfig(8, 2, 2, 12, context_length=9, dropout=0.3, kernel_size=size), of_transformer)
+        for size in (3, None)
+    ),
 ]
 reached = pytest.mark.parametrize(("config", "found_in"), REACHED, ids=lambda value: getattr(value, "model_name", ""))
 

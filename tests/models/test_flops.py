@@ -90,6 +90,7 @@ def test_a_transformer_by_hand():
     block = 2 * 4 * 8 * 8  # queries, keys, values, output
     block += 2 * 2 * 8 * 12  # feed-forward, there and back
     block += 2 * T * 8 + 2 * T * 8  # scores and values over T positions
+    block += 2 * 4 * 8  # the convolution over 4 positions
     assert flops_per_token(TRANSFORMER.build_model(V), T) == 2 * block + 2 * 8 * V
 
 

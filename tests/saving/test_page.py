@@ -34,7 +34,14 @@ KNOWN = "\n abcdé𝄞"  # one of them is two units of JavaScript's strings
 TOKENIZER = CharacterTokenizer(KNOWN)
 CONTEXT = 200
 # not the sizes of another test: each axis has a length of its own
-SIZES = {"embedding_dim": 8, "units": 12, "num_layers": 2, "feed_forward_dim": 20, "context_length": CONTEXT}
+SIZES = {
+    "embedding_dim": 8,
+    "units": 12,
+    "num_layers": 2,
+    "feed_forward_dim": 20,
+    "kernel_size": 3,
+    "context_length": CONTEXT,
+}
 QUICK = ("lstm", "hybrid")
 every_model = often("name", LANGUAGE_MODELS, QUICK)
 

@@ -2,8 +2,8 @@
 
 The decoder-only Transformer language model of this package: embedding, causal blocks, normalization, projection.
 
-Differences from GPT-2: RMS normalization, rotary positions, normalized queries and keys, no biases, and output
-projections of the blocks that start at zero, so that each block starts as the identity.
+Differences from GPT-2: RMS normalization, rotary positions, normalized queries and keys, no biases, output projections
+of the blocks that start at zero, so that each block starts as the identity, and a short causal convolution before each.
 """
 
 import dataclasses
@@ -46,26 +46,46 @@ class TransformerConfig(LanguageModelConfig):
     """Whether the output projection is the transposed embedding matrix."""
     dropout: float = 0.0
     """Dropout rate of the attention weights and the output of each sublayer."""
+    kernel_size: int | None = 4
+    """Width of the causal convolution before each block, in positions; None for none."""
+
+    def __post_init__(self):
+        """Check the fields."""
+        super().__post_init__()
+        self.convolutions(0)  # raises for an invalid size
 
     def blocks(self, dtype=None) -> list:
         """Return the layers between embedding and head."""
         blocks = [
-            layers.TransformerBlock(
-                num_heads=self.num_heads,
-                feed_forward_dim=self.feed_forward_dim,
-                causal=True,
-                normalization="rms",
-                dropout=self.dropout,
-                use_bias=False,
-                positions=layers.RotaryPositions(),
-                use_qk_norm=True,
-                residual_initializer="zeros",
-                dtype=dtype,
-                name=f"block_{n}",
-            )
-            for n in range(self.num_layers)
+            layer for n in range(self.num_layers) for layer in (*self.convolutions(n, dtype), self.block(n, dtype))
         ]
         return [*blocks, layers.RMSNormalization(dtype=dtype, name="normalization")]
+
+    def convolutions(self, n: int, dtype=None) -> list:
+        """Return the layers before block n: a residual convolution that starts as the identity, or none."""
+        if self.kernel_size is None:
+            return []
+        convolution = layers.CausalDepthwiseConv1D(
+            self.kernel_size, kernel_initializer="zeros", dtype=dtype, name="convolution"
+        )
+        options = {"dropout": self.dropout, "dtype": dtype, "name": f"convolution_{n}"}
+        return [layers.PreNormResidual([convolution], **options)]
+
+    def block(self, n: int, dtype=None):
+        """Return block n."""
+        return layers.TransformerBlock(
+            num_heads=self.num_heads,
+            feed_forward_dim=self.feed_forward_dim,
+            causal=True,
+            normalization="rms",
+            dropout=self.dropout,
+            use_bias=False,
+            positions=layers.RotaryPositions(),
+            use_qk_norm=True,
+            residual_initializer="zeros",
+            dtype=dtype,
+            name=f"block_{n}",
+        )
 
 
 # The decoder-only Transformer of the 2020s (Llama: Touvron et al., 2023, arXiv:2302.13971).
