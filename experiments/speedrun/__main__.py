@@ -14,12 +14,11 @@ of a matrix product measured there, so that machines compare. docs/speedrun.md h
 people and for programs, and the records.
 """
 
+import contextlib
 import dataclasses
-import hashlib
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import time
@@ -102,11 +101,9 @@ class Attempt:
 
     def ask(self, **request) -> dict:
         """Send a request and return the answer; raise a RuntimeError for a mistake of the recipe."""
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and gives no answer
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has ended, and gives no answer
         line = self.process.stdout.readline()
         answer = json.loads(line) if line else {"error": f"It ended with exit status {self.process.wait()}."}
         if "error" in answer:
@@ -208,7 +205,7 @@ def report(config: SpeedrunConfig, rows: list[dict], objections: list[str], writ
         verdict,
         Table.of(rows, columns),
         ("seed", f"val_loss@{LENGTH}", "scaled seconds", "processor seconds", "wall seconds"),
-        rows,
+        [{**row, "seconds": scaled_seconds(row)} for row in rows],
         f"scaled seconds: processor seconds times the mean of both GFLOP/s of a float32 product of 1,024 x 1,024, by "
         f"{records.REFERENCE_GFLOPS:g}. val_loss@{LENGTH}: every disjoint window of {LENGTH} characters of {text}, in "
         "nats per character.",

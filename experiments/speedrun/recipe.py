@@ -4,6 +4,8 @@ Counting takes seconds, so the LSTM of 256 units only has to learn what the last
 on n-grams of the other nine tenths of the text, as those of all of the text know each character that they predict.
 """
 
+import itertools
+
 import keras
 import numpy as np
 from keras import ops
@@ -34,16 +36,16 @@ class KneserNey:
         ids = ids.astype("int64")
         self.size, targets = vocabulary_size, ids[order:]
         self.contexts, self.rows, self.entries, self.lower_entries = [], [], [], []
+        self.index = None  # of each position, among the entries of the longest contexts
         for codes in codes_of_contexts(ids, vocabulary_size, order):
             contexts, rows = np.unique(codes, return_inverse=True)
             entries, first, index = np.unique(rows * vocabulary_size + targets, return_index=True, return_inverse=True)
             if self.contexts:
-                self.lower_entries.append(lower_index[first])
+                self.lower_entries.append(self.index[first])
             self.contexts.append(contexts)
             self.rows.append(rows)
             self.entries.append(entries)  # context and id, as an index into a dense table
-            lower_index = index
-        self.index = index  # of each position, among the entries of the longest contexts
+            self.index = index
 
     def tables(self, part=slice(0)):
         """Return p of each id after each context, a table `[contexts, V]` a length, without the positions of a part."""
@@ -71,7 +73,7 @@ class KneserNey:
     def held_out(self, folds: int) -> np.ndarray:
         """Return log p at each position after the first context, `[N - order, V]`, from the counts of other folds."""
         edges = np.linspace(0, len(self.index), folds + 1).astype(int)
-        parts = [slice(*edge) for edge in zip(edges, edges[1:], strict=False)]
+        parts = [slice(*edge) for edge in itertools.pairwise(edges)]
         return np.concatenate([np.log(self.tables(part)[-1][self.rows[-1][part]]).astype("float16") for part in parts])
 
 

@@ -1,11 +1,11 @@
 """The rules of the speedrun in numbers, its records on disk, and their table.
 
-    records/NN-name/result.json    name, date, val_losses, seconds, p_value, and what was measured with each seed
-                    recipe.py      what was run
-                    log.txt        what it printed, seed by seed
+records/NN-name/result.json    name, date, val_losses, seconds, p_value, and what was measured with each seed
+                recipe.py      what was run
+                log.txt        what it printed, seed by seed
 
-    scaled seconds = processor seconds x GFLOP/s of a float32 product there / REFERENCE_GFLOPS
-    t = (TARGET - mean) sqrt(n) / s,   p = P(T > t) of Student's t with n - 1 degrees of freedom, for n seeds
+scaled seconds = processor seconds x GFLOP/s of a float32 product there / REFERENCE_GFLOPS
+t = (TARGET - mean) sqrt(n) / s,   p = P(T > t) of Student's t with n - 1 degrees of freedom, for n seeds
 """
 
 import hashlib
