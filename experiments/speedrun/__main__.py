@@ -16,6 +16,7 @@ people and for programs, and the records.
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -28,7 +29,7 @@ import tyro
 from tqdm import tqdm
 
 from experiments.common.command import experiment_main
-from experiments.common.jobs import run_once
+from experiments.common.jobs import is_worker, run_all
 from experiments.speedrun import records
 from experiments.speedrun.records import LENGTH, TARGET, drift, scaled_seconds
 from keras_seq import training
@@ -138,7 +139,7 @@ def train_seed(run: pathlib.Path, config: SpeedrunConfig, seed: int, data: Split
     return result
 
 
-def finished(run: pathlib.Path, config: SpeedrunConfig) -> bool:
+def is_to_use(run: pathlib.Path, config: SpeedrunConfig) -> bool:
     """Return whether a seed has a result to use; one during which the machine's speed changed is trained again."""
     result = training.load_result(run)
     return result is not None and (config.smoke or drift(result) <= records.MAX_DRIFT)
@@ -155,16 +156,23 @@ def measure(config: SpeedrunConfig, folder: pathlib.Path) -> Report | str:
         data.train, scored = data.train[:SMOKE_CHARACTERS], scored[:SMOKE_CHARACTERS]
     if not (folder / "recipe.py").exists():  # of a resumed folder, what its other seeds were trained with
         write_text(folder / "recipe.py", pathlib.Path(config.recipe).read_text(encoding="utf-8"))
-    rows = []
-    for seed in tqdm(range(config.num_seeds), "seeds", unit="seed", disable=None, dynamic_ncols=True):
-        run = folder / f"seed{seed}"
-        if not finished(run, config):
-            (run / "result.json").unlink(missing_ok=True)
-        result = run_once(run, seed, lambda run=run, seed=seed: train_seed(run, config, seed, data, scored))
-        rows.append({"seed": seed, "run": run.name, **result})
-        tqdm.write(f"{run.name}: val_loss {result['val_loss']:.4f}, {scaled_seconds(rows[-1]):.1f} scaled seconds")
+    runs = [folder / f"seed{seed}" for seed in range(config.num_seeds)]
+    to_train = [run for run in runs if not is_to_use(run, config)]
+    for run in to_train:
+        (run / "result.json").unlink(missing_ok=True)
+    with tqdm(total=len(to_train), desc="seeds", unit="seed", disable=None, dynamic_ncols=True) as progress:
+
+        def train_one(run, seed):
+            result = train_seed(run, config, seed, data, scored)
+            progress.update()
+            tqdm.write(f"val_loss {result['val_loss']:.4f}, {scaled_seconds(result):.1f} scaled seconds")
+            return result
+
+        results = run_all([(run, seed, functools.partial(train_one, run, seed)) for seed, run in enumerate(runs)])
+    rows = [{"seed": seed, "run": runs[seed].name, **result} for seed, result in enumerate(results)]
     objections, written = [], None
-    if config.record is not None:
+    is_new = rows not in [record["seeds"] for record in records.load()]
+    if config.record is not None and is_new and not is_worker():
         objections = records.objections(rows, records.best_seconds())
         if not objections:
             written = write_record(config, folder, rows, data.corpus.sha256)

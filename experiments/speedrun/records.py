@@ -99,19 +99,20 @@ def objections(rows: Sequence[dict], best_seconds: float | None = None) -> list[
 # On disk
 
 
-def load(folder: pathlib.Path = FOLDER) -> list[dict]:
-    """Return the records of a folder in their order, each with its `number`."""
-    paths = sorted(folder.glob("*/result.json"))
+def load(folder: pathlib.Path | None = None) -> list[dict]:
+    """Return the records of a folder, FOLDER by default, in their order, each with its `number`."""
+    paths = sorted((folder or FOLDER).glob("*/result.json"))
     return [{"number": int(path.parent.name[:2]), **json.loads(path.read_text(encoding="utf-8"))} for path in paths]
 
 
-def best_seconds(folder: pathlib.Path = FOLDER) -> float | None:
+def best_seconds(folder: pathlib.Path | None = None) -> float | None:
     """Return the time of the record that stands, None if there is no record."""
     return min((record["seconds"] for record in load(folder)), default=None)
 
 
-def write(name: str, run: pathlib.Path, rows: Sequence[dict], facts: dict, folder: pathlib.Path = FOLDER):
+def write(name: str, run: pathlib.Path, rows: Sequence[dict], facts: dict, folder: pathlib.Path | None = None):
     """Write a record from the folder of its runs and return its folder; `facts` are the date and the machine."""
+    folder = folder or FOLDER
     number = max((record["number"] for record in load(folder)), default=0) + 1
     recipe = (run / "recipe.py").read_text(encoding="utf-8")
     logs = [f"seed {row['seed']}\n\n{(run / row['run'] / 'log.txt').read_text(encoding='utf-8')}" for row in rows]
@@ -146,6 +147,7 @@ def page_with(text: str, records: Sequence[dict]) -> str:
     return f"{before}{START}\n\n{lines}\n\n{END}{rest.split(END)[1]}"
 
 
-def write_table(page: pathlib.Path = PAGE, folder: pathlib.Path = FOLDER):
-    """Write the table of the records into the page."""
+def write_table(page: pathlib.Path | None = None, folder: pathlib.Path | None = None):
+    """Write the table of the records into the page, PAGE by default."""
+    page = page or PAGE
     write_text(page, page_with(page.read_text(encoding="utf-8"), load(folder)))

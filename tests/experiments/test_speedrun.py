@@ -12,6 +12,7 @@ import pytest
 from experiments.speedrun import __main__ as study
 from experiments.speedrun import attempt, records
 from keras_seq.baselines import KneserNeyNGrams
+from keras_seq.runs.texts import SplitCorpus
 
 PACKAGE = pathlib.Path(study.__file__).parent
 
@@ -289,6 +290,26 @@ def test_a_resumed_folder_goes_on_with_its_recipe(measured, tmp_path):
     measured("--resume", str(folder), "--num-seeds", "2")
     assert {request["recipe"] for request in requests[::2]} == {str(folder / "recipe.py")}
     assert (folder / "recipe.py").read_text() == "first"
+
+
+def test_seeds_that_meet_the_rules_become_a_record_once(measured, monkeypatch, tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text(f"{records.START}{records.END}")
+    monkeypatch.setattr(records, "FOLDER", tmp_path / "records")
+    monkeypatch.setattr(records, "PAGE", page)
+    monkeypatch.setattr(study, "SplitCorpus", lambda name, *args, **options: SplitCorpus("pydoc", *args, **options))
+    _, folder = measured("--record", "The first")
+    (record,) = records.load()
+    assert record["val_losses"] == [1.0, 1.0, 1.0]
+    assert "| The first |" in page.read_text()
+    assert "A record: 01-the-first." in " ".join(capsys.readouterr().out.split())
+    measured("--resume", str(folder))
+    assert records.load() == [record]
+    with pytest.raises(SystemExit) as stop:  # as fast, not faster
+        measured("--resume", str(folder), "--num-seeds", "4")
+    assert stop.value.code == 1
+    assert "No record: 100.0 s: expected less than the 100.0 s" in capsys.readouterr().err
+    assert records.load() == [record]
 
 
 def test_a_mistake_in_a_recipe_is_one_sentence(monkeypatch, tmp_path, fails):
