@@ -93,9 +93,11 @@ SMOKE = {"corpus": "pydoc", "num_seeds": 2}
 class Attempt:
     """A process of `experiments.speedrun.attempt`, and the pipes to it."""
 
-    def __init__(self, log):
+    def __init__(self, recipe: pathlib.Path, log):
         environment = {name: value for name, value in os.environ.items() if name != "KERAS_SEQ_DATA"}
         environment |= dict.fromkeys(THREADS, "1") | {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
+        if backend := records.BACKEND.search(recipe.read_text(encoding="utf-8")):
+            environment["KERAS_BACKEND"] = backend[1]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log}
         command = [sys.executable, "-m", "experiments.speedrun.attempt"]
         self.process = subprocess.Popen(command, env=environment, text=True, encoding="utf-8", **pipes)
@@ -127,11 +129,10 @@ def train_seed(run: pathlib.Path, config: SpeedrunConfig, seed: int, data: Split
     corpus = {"name": data.corpus.name, "sha256": data.corpus.sha256}
     saved = {"experiment": dataclasses.asdict(config), "corpus": corpus, "seed": seed, **environment()}
     run_folder.write_checksummed(run / "config.json", saved)
-    with open(run / "log.txt", "w", encoding="utf-8") as log, Attempt(log) as attempt:
-        recipe = str((run.parent / "recipe.py").absolute())
-        size = data.tokenizer.vocabulary_size
+    recipe, size = (run.parent / "recipe.py").absolute(), data.tokenizer.vocabulary_size
+    with open(run / "log.txt", "w", encoding="utf-8") as log, Attempt(recipe, log) as attempt:
         try:
-            result = attempt.ask(recipe=recipe, seed=seed, vocabulary_size=size, ids=data.train.tolist())
+            result = attempt.ask(recipe=str(recipe), seed=seed, vocabulary_size=size, ids=data.train.tolist())
             result |= attempt.ask(ids=scored.tolist())
         except RuntimeError as error:
             raise training.OptionError(f"{config.recipe}: {error} {run / 'log.txt'} has what it printed.") from None

@@ -92,7 +92,7 @@ def train(request: dict, guard: Guard) -> tuple[keras.Model, dict]:
     finally:
         guard.is_on = False
     measured = {"processor_seconds": processor_seconds() - start, "wall_seconds": time.perf_counter() - wall_start}
-    return model, {**measured, "gflops": [before, gflops()]}
+    return model, {**measured, "gflops": [before, gflops()], "backend": keras.backend.backend()}
 
 
 def score(model: keras.Model, ids: np.ndarray, vocabulary_size: int) -> dict:

@@ -16,7 +16,7 @@ from keras_seq.data.pipeline import step_dataset
 from keras_seq.models import LSTMConfig
 
 ORDER, FOLDS = 5, 10  # characters of a context; parts of the text, each predicted from the counts of the others
-EPOCHS = 1.1
+EPOCHS = 1.4
 TRAIN = training.TrainConfig("normuon", learning_rate=0.03, use_ema=True, precision="bfloat16")
 
 

@@ -24,6 +24,7 @@ MIN_SEEDS = 3
 MAX_DRIFT = 0.15  # of the machine's speed during a seed, relative
 REFERENCE_GFLOPS = 100.0  # billions of operations a second of processor time, so that seconds are those of such a core
 MAX_RECIPE_BYTES = 40_000
+BACKEND = re.compile(r'^BACKEND = "(\w+)"', re.MULTILINE)  # a line of a recipe: Keras's backend for its process
 
 FOLDER = pathlib.Path(__file__).parent / "records"
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "speedrun.md"
@@ -133,6 +134,7 @@ def table(records: Sequence[dict]) -> Table:
         "record": lambda record: record["name"],
         "seconds": lambda record: f"{record['seconds']:.1f}",
         f"val_loss@{LENGTH}": lambda record: plus_minus(record["val_losses"], 4),
+        "backend": lambda record: record["seeds"][0]["backend"],
         "seeds": lambda record: str(len(record["val_losses"])),
         "p": lambda record: f"{record['p_value']:.1e}",
         "date": lambda record: record["date"],

@@ -1,6 +1,7 @@
 import hashlib
 import importlib.util
 import json
+import os
 import pathlib
 import statistics
 import sys
@@ -19,6 +20,7 @@ PACKAGE = pathlib.Path(study.__file__).parent
 
 def a_row(seed, loss=1.46, seconds=100.0, gflops=(100.0, 100.0), run=None):
     row = {"seed": seed, "run": run or f"seed{seed}", "val_loss": loss, "parameters": 9}
+    row["backend"] = "tensorflow"
     return {**row, "processor_seconds": seconds, "wall_seconds": seconds, "gflops": [*gflops]}
 
 
@@ -239,7 +241,7 @@ def measured(monkeypatch, tmp_path):
     requests = []
 
     class Attempt:
-        def __init__(self, log):
+        def __init__(self, recipe, log):
             self.answers = [a_row(0, gflops=(100.0, measured.speed_after)), {"val_loss": 1.0, "parameters": 1}]
 
         def ask(self, **request):
@@ -310,6 +312,16 @@ def test_seeds_that_meet_the_rules_become_a_record_once(measured, monkeypatch, t
     assert stop.value.code == 1
     assert "No record: 100.0 s: expected less than the 100.0 s" in capsys.readouterr().err
     assert records.load() == [record]
+
+
+def test_a_recipe_names_its_backend(monkeypatch, tmp_path):
+    recipe, started = tmp_path / "mine.py", []
+    monkeypatch.setattr(study.subprocess, "Popen", lambda *args, env, **pipes: started.append(env))
+    for source in ('"""One."""\n\nBACKEND = "torch"\n', "# BACKEND = none\n"):
+        recipe.write_text(source)
+        study.Attempt(recipe, None)
+    assert [env.get("KERAS_BACKEND") for env in started] == ["torch", os.environ.get("KERAS_BACKEND")]
+    assert all(env["OMP_NUM_THREADS"] == "1" and "KERAS_SEQ_DATA" not in env for env in started)
 
 
 def test_a_mistake_in_a_recipe_is_one_sentence(monkeypatch, tmp_path, fails):
