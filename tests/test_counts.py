@@ -23,11 +23,11 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 118,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 35_775,
+    "lines of keras_seq": 36_200,
     "files of keras_seq": 216,
-    "lines of experiments": 7_270,
-    "files of experiments": 36,
-    "lines of tests": 39_500,
+    "lines of experiments": 8_600,
+    "files of experiments": 44,
+    "lines of tests": 40_500,
     "foreign private names": 4,
 }
 CALLS = {
@@ -82,7 +82,7 @@ def files_of(program, argument, backend="tensorflow"):
 
 
 def python_files(folder):
-    paths = sorted((ROOT / folder).rglob("*.py"))
+    paths = sorted(path for path in (ROOT / folder).rglob("*.py") if "records" not in path.parts)  # a speedrun's past
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 

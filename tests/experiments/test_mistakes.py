@@ -107,6 +107,10 @@ MISTAKES = {
         *("--reset-prob 2 | --reset-prob", "--models lstm lstm", "--corpus pydoc --context-length 100000 | too short"),
         *("--models transformer --reset-prob 0.5 | --reset-prob", "--models transformer --lstm.units 8 | --lstm.units"),
     ],
+    "speedrun": [
+        *("--recipe nowhere.py | nowhere.py", "--recipe {files}/large | at most 40,000", "--record ! | a name"),
+        *("--record new --corpus pydoc | --record new", "--record new --num-seeds 2 | --num-seeds 2"),
+    ],
     "space_restoration": [
         *("--sequence-length 3", "--models lstm lstm", "--sequence-length 200 | --bert.context-length 128"),
         *("--text abc | --run and --text", "--run nowhere | --run and --text", "--run nowhere --text abc | nowhere"),
@@ -126,6 +130,7 @@ def files(tmp_path_factory):
     """Texts and folders of runs, by the names that `MISTAKES` calls them."""
     folder = tmp_path_factory.mktemp("files")
     texts = {"empty": "", "short": "too short", "streams": "a few more " * 65, "spaced": "a b " * 300}
+    texts |= {"large": "#" * 40_001}
     texts |= {"words": "to be or not to be, " * 20 + "." * 50, "text": "to be or not to be that is the question " * 100}
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
