@@ -57,19 +57,26 @@ class Recall:
         means = {model: statistics.mean(values) for model, values in means.items() if values}
         return dict(sorted(means.items(), key=lambda item: -item[1]))
 
-    def beside_loss(self, best: str) -> str:
-        """Say whether the model with the lowest loss also recalls most, and what each recalls."""
+    def beside_loss(self, best: str, equal: str | None = None) -> str:
+        """Say whether the model with the lowest loss also recalls most, and what each recalls.
+
+        Args:
+            best: The model with the lowest loss.
+            equal: The next model, if its loss differs from the lowest by chance only.
+        """
         shares = [f"{model} {mean:.1%}" for model, mean in self.means.items()]
         shares += [
             f"{model} diverged" for model in dict.fromkeys(r["model"] for r in self.rows) if model not in self.means
         ]
         return (
-            f"{self._finding(best)} Of {self.items} pairs, small models of the same kinds recall, after {self.steps:,} "
-            f"steps on nothing else: {', '.join(shares)}; a guess {self.chance:.1%}."
+            f"{self._finding(best, equal)} Of {self.items} pairs, small models of the same kinds recall, after "
+            f"{self.steps:,} steps on nothing else: {', '.join(shares)}; a guess {self.chance:.1%}."
         )
 
-    def _finding(self, best):
+    def _finding(self, best, equal):
         own = self.means.get(best, 0.0)
+        if equal is not None and abs(self.means.get(equal, 0.0) - own) > MARGIN:
+            return f"The losses do not tell {best} and {equal} apart, but recall does."
         more = [model for model, mean in self.means.items() if mean > own + MARGIN]
         if more:
             return f"Loss and recall differ: {best} has the lowest loss, and {more[0]} recalls more."
@@ -153,11 +160,13 @@ class ComparisonResults:
         """Which model has the lowest val_loss, whether that is more than chance, what needs no training; and recall."""
         order = self.by_loss
         first, *others = (self.mean(model, "val_loss_per_character") for model in order)
-        beside = "" if self.recall is None else f" {self.recall.beside_loss(order[0])}"
         if len(order) == 1:
+            beside = "" if self.recall is None else f" {self.recall.beside_loss(order[0])}"
             loss = f"{order[0]} has a val_loss of {first:.3f} nats per character.{self._against_baselines('It')}"
             return f"{loss}{beside}"
         gap = self.difference(*order[:2])
+        equal = None if gap.significant else order[1]
+        beside = "" if self.recall is None else f" {self.recall.beside_loss(order[0], equal)}"
         certainty = "more than chance" if gap.significant else "within chance"
         scope = "on this text; with one seed each, other seeds may differ by more"
         return (

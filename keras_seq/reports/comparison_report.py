@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from keras_seq.files import write_text
 from keras_seq.reports import plots
@@ -254,12 +255,13 @@ def _finals(results):
 def _recalled(results):
     """Return rows of the losses beside recall: name, color, loss and its place, and both accuracies or None."""
     losses = {model: results.mean(model, "val_loss_per_character") for model in results.by_loss}
-    low, width = min(losses.values()), max(max(losses.values()) - min(losses.values()), 1e-9)
+    low, high = min(losses.values()), max(losses.values())
+    middle, width = (low + high) / 2, max(high - low, MIN_WIDTH)
     recall, rows = results.recall, []
     for model, loss in losses.items():
         longer = recall.accuracies(model, "twice_as_long")
         accuracies = (recall.means[model], statistics.mean(longer)) if longer else None
-        rows.append((model, results.models.index(model) % 10, loss, 100 * (loss - low) / width, accuracies))
+        rows.append((model, results.models.index(model) % 10, loss, 50 + 100 * (loss - middle) / width, accuracies))
     return rows
 
 
@@ -275,6 +277,7 @@ STYLES = {
 FILLS = {"val_loss_per_character": "full", "val_loss_per_character_streaming": "none"}
 BASELINES = ("unigram", "2-gram", "3-gram", "4-gram", "6-gram", "xz", "bzip2")  # lines that are far enough apart
 LABEL_DISTANCE = 0.035  # fraction of the axes' height
+MIN_WIDTH = 0.05  # of an axis of losses beside recall, in nats, so that equal ones look so
 NOTE = {"fontsize": 7.5, "color": "0.45", "pad": 3}
 DASHED = {"color": "0.55", "linewidth": 0.7, "linestyle": (0, (4, 3)), "zorder": 0}
 
@@ -366,6 +369,11 @@ def plot_recall(results: ComparisonResults):
         mean = (results.mean(model, "val_loss_per_character"), y)
         losses.annotate(f"{mean[0]:.3f}", mean, (0, 8), textcoords="offset points", ha="center", fontsize=9)
     losses.margins(x=0.2)
+    low, high = losses.get_xlim()
+    middle, half = (low + high) / 2, max(high - low, MIN_WIDTH) / 2
+    losses.set_xlim(middle - half, middle + half)
+    losses.xaxis.set_major_locator(MaxNLocator(4))
+    losses.ticklabel_format(axis="x", useOffset=False)
     losses.set_xlabel("val_loss (nats per character):\nlower is better")
     series = {}
     for key, length in (("accuracy", recall.length), ("twice_as_long", 2 * recall.length)):

@@ -259,6 +259,15 @@ def test_the_verdict_says_whether_loss_and_recall_agree(results, lstm, transform
         assert f"{name} diverged" in verdict if None in values else f"{name} {sum(values) / 2:.1%}" in verdict
 
 
+def test_where_losses_are_equal_by_chance_recall_tells_the_models_apart(results):
+    recall = recalled(results, lstm=(0.2, 0.1), transformer=(1.0, 0.9)).recall
+    assert recall.beside_loss("lstm", "transformer").startswith(
+        "The losses do not tell lstm and transformer apart, but recall does."
+    )
+    recall = recalled(results, lstm=(0.2, 0.1), transformer=(0.18, 0.12)).recall
+    assert recall.beside_loss("lstm", "transformer").startswith("No model has learned to recall")
+
+
 def test_recall_is_a_table_a_plot_and_a_part_of_the_page(results):
     more = recalled(results, lstm=(None, None), transformer=(1.0, 0.9))
     assert report.recall_table(more).rows == [
