@@ -65,7 +65,6 @@ PARTS = {  # fields of the model's config that differ, or of the experiment's
     "together": {"kernel_size": 4, "activation": "relu_squared"},
 }
 BASELINE = "baseline"
-T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # Student's t of 2 to 10 seeds, two-sided
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +75,7 @@ class TransformerPartsConfig:
     """Variants to train beside the baseline."""
     corpus: options.CorpusName = "shakespeare"
     num_seeds: int = 3
-    """Number of runs of each variant, with the random seeds 0, 1, ...; at most 10."""
+    """Number of runs of each variant, with the random seeds 0, 1, ..."""
     tokens: int = TOKENS
     """Training tokens (characters) of every run."""
     batch_size: options.BatchSize = 12
@@ -90,8 +89,6 @@ class TransformerPartsConfig:
     def __post_init__(self):
         check_options(self, num_seeds=1, tokens=1, batch_size=1, sequence_length=1)
         options.check_unique("--parts", self.parts)
-        if self.num_seeds > len(T_95) + 1:
-            raise ValueError(f"--num-seeds {self.num_seeds}: expected at most {len(T_95) + 1}.")
 
     def variant(self, name: str, vocabulary_size: int) -> tuple[VariantConfig, int]:
         """Return the config and the batch size of a variant; of another depth it has the baseline's parameters."""
@@ -133,10 +130,12 @@ def seed_difference(first: Sequence[float], second: Sequence[float]) -> Differen
 
     One pair has no interval: its bounds are infinite.
     """
+    from scipy import stats
+
     differences = [b - a for a, b in zip(first, second, strict=True)]
     mean, half = statistics.mean(differences), float("inf")
     if len(differences) > 1:
-        half = T_95[len(differences) - 2] * statistics.stdev(differences) / len(differences) ** 0.5
+        half = stats.t.ppf(0.975, len(differences) - 1) * statistics.stdev(differences) / len(differences) ** 0.5
     return Difference(mean, mean - half, mean + half)
 
 

@@ -10,7 +10,6 @@ t = (TARGET - mean) sqrt(n) / s,   p = P(T > t) of Student's t with n - 1 degree
 
 import hashlib
 import json
-import math
 import pathlib
 import re
 import statistics
@@ -32,26 +31,14 @@ START, END = "<!-- records -->", "<!-- end of the records -->"
 
 
 def p_value(losses: Sequence[float]) -> float:
-    """Return the probability of a mean as far below TARGET by chance: the one-sided t-test.
+    """Return the probability of a mean as far below TARGET by chance: the one-sided t-test over the seeds."""
+    from scipy import stats
 
-    The distribution function is the finite sum for whole degrees of freedom (Abramowitz & Stegun, 26.7.3 and 26.7.4).
-    """
-    n = len(losses)
-    if n < 2:
+    if len(losses) < 2:
         return 1.0
-    deviation = statistics.stdev(losses)
-    difference = TARGET - statistics.mean(losses)
-    if deviation == 0:
-        return float(difference <= 0)
-    angle = math.atan(difference * math.sqrt(n) / deviation / math.sqrt(n - 1))  # of t / sqrt(degrees of freedom)
-    first = 1 + n % 2  # the sum has the powers of the cosine of the other parity than n
-    total, term = 0.0, math.cos(angle) ** (2 - first)
-    for k in range(2 - first, n - 2, 2):
-        total, term = total + term, term * (k + 1) / (k + 2) * math.cos(angle) ** 2
-    area = math.sin(angle) * total
-    if n % 2 == 0:
-        area = 2 / math.pi * (angle + area)
-    return (1 - area) / 2
+    if min(losses) == max(losses):
+        return float(losses[0] >= TARGET)
+    return float(stats.ttest_1samp(losses, TARGET, alternative="less").pvalue)
 
 
 def drift(row: dict) -> float:

@@ -88,7 +88,6 @@ def test_the_baseline_has_none_of_the_parts():
     [
         ("--parts convolution convolution", ("--parts", "convolution")),
         ("--parts sinks", ("sinks", "convolution")),
-        ("--num-seeds 11", ("--num-seeds 11", "at most 10")),
     ],
 )
 def test_a_mistake_is_refused(refuses, arguments, named):
