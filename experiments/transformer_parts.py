@@ -197,7 +197,7 @@ def table(variants: Sequence[Variant]) -> Table:
 def plot(folder: pathlib.Path, variants: Sequence[Variant]):
     """Write transformer_parts.png: the difference of each variant with its interval, and the points of the seeds."""
     baseline, others = variants[0], variants[:0:-1]
-    figure, axes = plots.subplots(figsize=(8, 1.6 + 0.4 * len(others)))
+    figure, axes = plots.subplots(figsize=(8, max(2.8, 1.6 + 0.4 * len(others))))
     for y, variant in enumerate(others):
         points = [b - a for a, b in zip(baseline.losses, variant.losses, strict=True)]
         if len(points) > 1:
