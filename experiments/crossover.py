@@ -15,6 +15,7 @@ than chance.
 
 import dataclasses
 import itertools
+import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -68,7 +69,7 @@ class CrossoverConfig:
         for option in ("models", "sizes", "budgets"):
             options.check_unique(f"--{option}", getattr(self, option))
         for option in ("sizes", "budgets", "learning_rates"):
-            if not all(value > 0 for value in getattr(self, option)):
+            if not all(0 < value < math.inf for value in getattr(self, option)):
                 words = " ".join(map(str, getattr(self, option)))
                 raise ValueError(f"--{option.replace('_', '-')} {words}: expected positive numbers.")
         if self.learning_rates and len(self.learning_rates) != len(self.models):

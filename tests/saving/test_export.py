@@ -206,9 +206,7 @@ def test_what_is_asked_of_a_file_is_checked(exported, format):
         r"shape \(2, 3\); expected \[B, 1\]": lambda: other.step(np.zeros((2, 3), "int32"), state),
         "the state of get_initial_state": lambda: other.step(ids, None),
         "expected training=False": lambda: other(ids, training=True),
-        r"_key is float32 \(2, 16, 2, 4\); expected float32 \(3, 16, 2, 4\)": lambda: other.step(
-            np.zeros((3, 1), int), state
-        ),
+        r"is float32 \((2, [\d, ]+)\); expected float32 \(3, ": lambda: other.step(np.zeros((3, 1), int), state),
         "state=": lambda: other.step(ids, {"h": np.zeros((2, 4))}),
         "integers": lambda: other(np.zeros((2, 1))),
         "at least one row": lambda: other(np.zeros((0, 3), int)),
