@@ -122,7 +122,7 @@ class RateCurve:
 
     @property
     def doubling_cost(self) -> tuple[float, float | None]:
-        """What twice or half the optimum costs in nats per character, and half of its 95 % interval."""
+        """Cost of twice or half the optimum in nats per character, and half the width of its 95 % interval."""
         spread = None if self.variance is None else self._quantile * math.sqrt(self._covariance[0, 0])
         return float(self.coefficients[0]), spread
 
