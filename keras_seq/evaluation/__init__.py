@@ -2,6 +2,7 @@
 
 from keras_seq.evaluation.dynamic import DynamicEvaluation
 from keras_seq.evaluation.evaluator import Evaluator, LossSum
+from keras_seq.evaluation.forecasts import QuantileLoss, StudentTLoss, quantile_score
 from keras_seq.evaluation.losses import TokenCrossEntropy
 from keras_seq.evaluation.metrics import BitsPerCharacter, Perplexity
 from keras_seq.evaluation.score import Difference, TextScore, paired_difference, score_text
@@ -13,8 +14,11 @@ __all__ = [
     "Evaluator",
     "LossSum",
     "Perplexity",
+    "QuantileLoss",
+    "StudentTLoss",
     "TextScore",
     "TokenCrossEntropy",
     "paired_difference",
+    "quantile_score",
     "score_text",
 ]

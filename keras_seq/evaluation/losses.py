@@ -58,10 +58,10 @@ def token_weights(targets, mask=None, sample_weight=None, ignore_class: int | No
         is_token = ops.logical_and(is_token, targets != ignore_class)
     if mask is not None:
         mask = tensor_checks.boolean_mask("mask", ops.convert_to_tensor(mask), ranks=range(len(targets.shape) + 1))
-        is_token = ops.logical_and(is_token, _over_tokens("mask", mask, targets))
+        is_token = ops.logical_and(is_token, over_targets("mask", mask, targets))
     weights = ops.cast(is_token, "float32")
     if sample_weight is not None:
-        sample_weight = ops.cast(_over_tokens("sample_weight", sample_weight, targets), "float32")
+        sample_weight = ops.cast(over_targets("sample_weight", sample_weight, targets), "float32")
         weights = ops.where(is_token, sample_weight, 0.0)
     return tensor_checks.where_boolean(weights, mask_argument)
 
@@ -82,8 +82,8 @@ def as_targets(targets):
     return tensor_checks.integers("targets", replicas.whole_numbers(ops.convert_to_tensor(targets)))
 
 
-def _over_tokens(name, values, targets):
-    """Broadcast values per row or per token to `[B, T]`."""
+def over_targets(name, values, targets):
+    """Broadcast values per row or per token to the shape of the targets, such as `[B, T]`."""
     values = ops.convert_to_tensor(values)
     shape, axes = tuple(values.shape), len(targets.shape)
     if shape:
@@ -95,6 +95,21 @@ def _over_tokens(name, values, targets):
             "expected one value per token or per row, such as in the targets' shape."
         )
     return ops.broadcast_to(values, ops.shape(targets))
+
+
+def sum_over_replicas(losses, weights=None):
+    """Sum weighted losses, and divide by the sum of the weights if there are any.
+
+    In a replica the value is that of all replicas, divided by their number: Keras adds losses and gradients.
+    """
+    own, divisor = ops.sum(losses), 1.0 if weights is None else ops.sum(weights)
+    if not replicas.in_replica():
+        return own if weights is None else ops.divide_no_nan(own, divisor)
+    total, divisor = replicas.sums([ops.stop_gradient(own), ops.convert_to_tensor(divisor)])
+    if weights is None:
+        divisor = ops.ones_like(divisor)
+    own = ops.divide_no_nan(own, divisor)
+    return ops.divide_no_nan(total, divisor) / replicas.count() + own - ops.stop_gradient(own)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -152,17 +167,9 @@ class TokenCrossEntropy(keras.losses.Loss):
         weights = token_weights(targets, keras_mask(y_pred), sample_weight, self.ignore_class)
         targets = ops.where(weights > 0, targets, -1)
         if self.reduction in ("mean_with_sample_weight", "sum") and replicas.in_replica():
-            return self._over_replicas(targets, y_pred, weights)
+            losses = self.call(targets, y_pred) * weights
+            return sum_over_replicas(losses, weights if self.reduction == "mean_with_sample_weight" else None)
         return super().__call__(targets, y_pred, weights)
-
-    def _over_replicas(self, targets, logits, weights):
-        """Compute the loss of the tokens of all replicas, divided by their number: Keras adds losses and gradients."""
-        own, num_tokens = ops.sum(self.call(targets, logits) * weights), ops.sum(weights)
-        total, num_tokens = replicas.sums([ops.stop_gradient(own), num_tokens])
-        if self.reduction == "sum":
-            num_tokens = ops.ones_like(num_tokens)
-        own = ops.divide_no_nan(own, num_tokens)
-        return ops.divide_no_nan(total, num_tokens) / replicas.count() + own - ops.stop_gradient(own)
 
     def call(self, y_true, y_pred):
         """Compute the loss of each token, which Keras then averages."""

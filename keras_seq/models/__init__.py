@@ -29,6 +29,7 @@ from keras_seq.models.families.recurrent import (
 )
 from keras_seq.models.families.seq2seq import EncoderDecoder, Seq2SeqConfig
 from keras_seq.models.families.transformer import GPT2Config, LlamaConfig, TransformerConfig
+from keras_seq.models.forecaster import Forecaster
 from keras_seq.models.language_model import LanguageModel
 from keras_seq.models.laws import assert_causal
 from keras_seq.models.quantization import quantization_report
@@ -44,6 +45,7 @@ __all__ = [
     "BiLSTMConfig",
     "EncoderDecoder",
     "Ensemble",
+    "Forecaster",
     "GPT2Config",
     "GRUConfig",
     "GatedDeltaNetConfig",
