@@ -10,9 +10,9 @@
 
 Time: TIME.
 
-A Student t head predicts the next 24 values after every position, each by a distribution; a quantile head by 19
-quantiles. Free running draws the next value, reads it as if it were measured, and so on. The scores are proper, so no
-expected score is below the source's own; of a model whose loss is, by more than 4 standard errors, the exit status is 1.
+After every position a Student t head predicts each of the next 24 values by a distribution, a quantile head by 19
+quantiles. Free running draws the next value, reads it as if it were measured, and so on. The scores are proper: no
+expected one is below the source's own. Of a model whose loss is, by more than 4 standard errors, the exit status is 1.
 EXPECTED
 """
 
@@ -32,7 +32,7 @@ from experiments.common.tasks import run_task
 from keras_seq import training
 from keras_seq.commands.options import BatchSize, LogDir, Resume, Smoke, check_multiple, check_options, check_unique
 from keras_seq.data import ArrayBatches
-from keras_seq.data.synthetic import SERIES, SeriesSource
+from keras_seq.data.synthetic import SERIES
 from keras_seq.evaluation import QuantileLoss, StudentTLoss, quantile_score
 from keras_seq.generation import sample_paths
 from keras_seq.models import LANGUAGE_MODELS, MODELS, Forecaster
@@ -61,9 +61,9 @@ class ForecastConfig:
     """Models whose blocks are trained, in this order."""
     heads: tuple[Literal[HEADS], ...] = HEADS
     """Distributions that they predict, in this order."""
-    values: int = 50_000
+    values: int = 150_000
     """Length of the training series."""
-    steps: int = 600
+    steps: int = 400
     """Number of training steps."""
     batch_size: BatchSize = 32
     sequence_length: int = 96
@@ -75,8 +75,7 @@ class ForecastConfig:
     num_paths: int = 100
     """Paths of each free-running forecast."""
     width: int = 32
-    """D of models with a residual stream, with 2 blocks; a multiple of 8. LSTM, GRU and RNN have one layer of 2 D units.
-    """
+    """D of models of 2 residual blocks, a multiple of 8. LSTM, GRU and RNN have one layer of 2 D units."""
     seed: int = 0
     """Random seed of the series, the weights and the batches."""
     log_dir: LogDir = "logs"
@@ -127,15 +126,14 @@ class Series:
         length, horizon = config.sequence_length, config.horizon
         self.train = self.source.sample(config.values, config.seed)
         self.mean, self.deviation = self.train.mean(), self.train.std()  # every model reads (y - mean) / deviation
-        self.validation = windows(
-            self.source.sample(20 * (length + horizon), VALIDATION_SEED), length + horizon, length
-        )
-        values = self.source.sample(config.forecasts * (length + horizon), TEST_SEED)
+        stretch = length + horizon
+        self.validation = windows(self.source.sample(20 * stretch, VALIDATION_SEED), stretch, length)
+        values = self.source.sample(config.forecasts * stretch, TEST_SEED)
         states, log_densities = self.source.follow(values)
         self.test = values.reshape(config.forecasts, -1)
         self.truth = self.test[:, length:]  # [forecasts, H]
         self.log_densities = log_densities.reshape(config.forecasts, -1)[:, length // 2 + 1 : length + 1]
-        last = states.reshape(config.forecasts, length + horizon, -1)[:, length - 1]
+        last = states.reshape(config.forecasts, stretch, -1)[:, length - 1]
         paths = self.source.paths(last, horizon, SOURCE_PATHS, config.seed)
         self.quantiles = np.moveaxis(np.quantile(paths, LEVELS, axis=1), 0, -1)  # [forecasts, H, levels]
 
@@ -192,14 +190,14 @@ class ForecastTask:
         """Score the forecasts after the test stretches."""
         x, y = self.series.examples(self.series.test)
         outputs = ops.convert_to_numpy(self.forward(x))
-        scores = {**self.names, **self.scores("", self.quantiles(outputs[:, -1]))}
+        result = {**self.names, **scores(self.series, self.quantiles(outputs[:, -1]))}
         if self.head == "student_t":
             losses = ops.convert_to_numpy(self.loss.call(y, outputs))[..., 0] + math.log(self.series.deviation)
             losses = losses[:, self.config.sequence_length // 2 :]  # of the next value, after half a window or more
-            scores |= {"loss": float(losses.mean())}
-            scores |= mean_and_error("excess_loss", (losses + self.series.log_densities).mean(axis=1))
-            scores |= self.scores("free_", self.free_running(x))
-        return scores
+            excess = (losses + self.series.log_densities).mean(axis=1)
+            result |= {"loss": float(losses.mean()), **mean_and_error("excess_loss", excess)}
+            result |= scores(self.series, self.free_running(x), "free_")
+        return result
 
     def quantiles(self, outputs: np.ndarray) -> np.ndarray:
         """Return the quantiles `[n, H, levels]` of the H values after each stretch."""
@@ -214,18 +212,6 @@ class ForecastTask:
         quantiles = np.quantile(paths, LEVELS, axis=1)
         return np.moveaxis(quantiles, 0, -1) * self.series.deviation + self.series.mean
 
-    def scores(self, prefix: str, quantiles: np.ndarray) -> dict:
-        """Return the score of quantiles, by horizon too, its excess over the source's, and what a picture shows."""
-        score = quantile_score(self.series.truth, quantiles, LEVELS)  # [n, H]
-        excess = (score - quantile_score(self.series.truth, self.series.quantiles, LEVELS)).mean(axis=1)
-        return {
-            f"{prefix}score": float(score.mean()),
-            **mean_and_error(f"{prefix}excess_score", excess),
-            f"{prefix}coverage": coverage(self.series.truth, quantiles),
-            f"{prefix}score_by_horizon": score.mean(axis=0).tolist(),
-            f"{prefix}fan": quantiles[0].tolist(),
-        }
-
 
 def mean_and_error(name: str, values: np.ndarray) -> dict[str, float]:
     """Return the mean of values `[n]` and its standard error."""
@@ -238,15 +224,22 @@ def coverage(truth: np.ndarray, quantiles: np.ndarray) -> float:
     return float(((low <= truth) & (truth <= high)).mean())
 
 
-def baseline(series: Series, model: str, quantiles: np.ndarray) -> dict:
-    """Return the row of a forecast that is not trained."""
-    score = quantile_score(series.truth, quantiles, LEVELS)
+def scores(series: Series, quantiles: np.ndarray, prefix: str = "") -> dict:
+    """Return the score of quantiles, by horizon too, its excess over the source's, and what a picture shows."""
+    score = quantile_score(series.truth, quantiles, LEVELS)  # [n, H]
     excess = (score - quantile_score(series.truth, series.quantiles, LEVELS)).mean(axis=1)
     return {
-        **{"series": series.name, "model": model, "head": "", "run": None, "score": float(score.mean())},
-        **{"coverage": coverage(series.truth, quantiles), "score_by_horizon": score.mean(axis=0).tolist()},
-        **mean_and_error("excess_score", excess),
+        f"{prefix}score": float(score.mean()),
+        **mean_and_error(f"{prefix}excess_score", excess),
+        f"{prefix}coverage": coverage(series.truth, quantiles),
+        f"{prefix}score_by_horizon": score.mean(axis=0).tolist(),
+        f"{prefix}fan": quantiles[0].tolist(),
     }
+
+
+def baseline(series: Series, name: str, quantiles: np.ndarray) -> dict:
+    """Return the row of a forecast that is not trained."""
+    return {"series": series.name, "model": name, "head": "", "run": None, **scores(series, quantiles)}
 
 
 def plot(folder: pathlib.Path, rows: Sequence[dict], all_series: Sequence[Series]):
@@ -281,9 +274,9 @@ def plot_fan(axes: Axes, series: Series, best: dict):
     axes.plot(x, quantiles[:, 9], color="C0", label=f"{best['model']}: median, 50 %, 90 %")
     for index, label in ((0, "source: 90 %"), (18, None)):
         axes.plot(x, series.quantiles[0, :, index], color="black", linestyle="--", linewidth=1, label=label)
-    shown = min(config.sequence_length, 2 * config.horizon)
-    values = series.test[0, config.sequence_length - shown :]
-    axes.plot(np.arange(1 - shown, config.horizon + 1), values, color="0.35", linewidth=1, label="values")
+    before = min(config.sequence_length, 2 * config.horizon)
+    values = series.test[0, config.sequence_length - before :]
+    axes.plot(np.arange(1 - before, config.horizon + 1), values, color="0.35", linewidth=1, label="values")
     axes.axvline(0.5, color="0.8", linewidth=1)
     axes.set_title(series.name)
     axes.set_xlabel("values ahead")
@@ -329,10 +322,10 @@ NOTES = (
     "score: twice the mean quantile loss at the levels 0.05, 0.10, ..., 0.95, near the CRPS, over the next {horizon} "
     "values of {forecasts} forecasts; over the source: relative to the forecast of the source, which knows the law and "
     f"the whole past ({SOURCE_PATHS:,} paths), with a 95 % interval over the forecasts. free running: the same of "
-    "{num_paths} paths, whose quantiles are uncertain themselves, which costs about 1 %. excess loss: of the next value "
-    "after the true ones (teacher forcing), in nats above the source's, whose density is known. in 90 %: values between "
-    "the quantiles 0.05 and 0.95. seasonal naive: the last season again (24 values, or the last value), with the "
-    "quantiles of this forecast's errors on the training series. Test series are not those of training."
+    "{num_paths} paths, whose quantiles are uncertain themselves, about 1 %. excess loss: of the next value, after the "
+    "true ones (teacher forcing), in nats above the source's, whose density is known. in 90 %: of the values, those "
+    "between the quantiles 0.05 and 0.95. seasonal naive: the last season again (24 values, or the last value), with "
+    "the quantiles of this forecast's errors on the training series. Test series are not those of training."
 )
 
 
@@ -360,8 +353,8 @@ def verdict(rows: Sequence[dict]) -> str:
             free = f", {relative(best, 'free_')} free running" if "free_score" in best else ""
             naive = next(relative(row) for row in own if row["model"] == "seasonal naive")
             sentences.append(
-                f"Closest on {name}: {best['model']} with {best['head']}, {relative(best)} over the source{free}; seasonal "
-                f"naive {naive}."
+                f"Closest on {name}: {best['model']} with {best['head']}, {relative(best)} over the source{free}; "
+                f"seasonal naive {naive}."
             )
     return " ".join([*sentences, "± is half a 95 % interval over the forecasts; one seed each."])
 
@@ -385,13 +378,13 @@ def compare(config: ForecastConfig, folder: pathlib.Path) -> Report:
             for head in config.heads:
                 rows.append(train_one(folder, config, series, name, head))
     plot(folder, rows, all_series)
-    shown = [{key: value for key, value in row.items() if not key.endswith("fan")} for row in rows]
+    table_rows = [{key: value for key, value in row.items() if not key.endswith("fan")} for row in rows]
     return Report(
         "Forecasts and the best possible ones",
         verdict(rows),
         Table.of(rows, COLUMNS),
         ("series", "model", "head", "score", "over the source", "free running"),
-        without_texts(shown),
+        without_texts(table_rows),
         NOTES.format(**dataclasses.asdict(config)),
         ["![Forecasts of each series, and their scores by horizon](forecast.png)"],
         failures=leaks(rows),

@@ -57,6 +57,10 @@ MISTAKES = {
         *("--methods full --lora-rank 2 | --lora-rank", "--from somewhere --base-tokens 1000 | --base-tokens"),
         "--methods scratch --trainable head | --trainable",
     ],
+    "forecast": [
+        *("--width 12", "--series seasonal seasonal | --series", "--values 200", "--horizon 0", "--forecasts 1"),
+        "--heads quantiles --num-paths 20 | --num-paths",
+    ],
     "gradient_descent": ["--num-examples 399", "--batch-size 15", "--epochs 1"],
     "loss_by_position": [
         *("--sequence-lengths 64 | two or more", "--sequence-lengths 64 64 | each once", "--sequence-lengths 64 96"),
