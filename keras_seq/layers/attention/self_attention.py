@@ -264,10 +264,14 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         holds_nan = is_finite is not None and (return_state or not is_first_call)
         if holds_nan:
             k = where_valid(is_finite, k, float("nan"))  # for the state to remember
-        slots = {"key": k, "value": v, "position": key_positions}
-        if self._forgets:
-            slots["decay_sum"] = decay_sums
-            state = state and {**state, "decay_sum": decay_sums_before(state)}
+        slots = {
+            "key": k,
+            "value": v,
+            **({"decay_sum": decay_sums} if self._forgets else {}),
+            "position": key_positions,
+        }
+        if self._forgets and state is not None:
+            state = {**state, "decay_sum": decay_sums_before(state)}
         if holds_window:
             slots, key_segments, state = append_to_window(state, slots, mask is not None, key_segments)
         elif state is not None:

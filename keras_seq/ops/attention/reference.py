@@ -128,7 +128,8 @@ def softmax(scores, sinks=None):
     if sinks is None:
         return ops.softmax(scores, axis=-1)
     sinks = ops.reshape(ops.cast(sinks, scores.dtype), (-1, 1, 1))  # [H, 1, 1]
-    highest = ops.stop_gradient(ops.maximum(ops.max(scores, axis=-1, keepdims=True), sinks))
+    highest = ops.max(scores, axis=-1, keepdims=True, initial=-1e30)  # with a first value, of an empty batch too
+    highest = ops.stop_gradient(ops.maximum(highest, sinks))
     e = ops.exp(scores - highest)
     return e / (ops.sum(e, axis=-1, keepdims=True) + ops.exp(sinks - highest))
 
