@@ -19,12 +19,12 @@ ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTED = {"_exit"}  # of `os`: an underscore and yet public
 COUNTS = {  # what is counted: at most
     "files of LSTM(64)(x) on TensorFlow": 9,
-    "files of TransformerBlock(...)(x) on TensorFlow": 14,
-    "files of compare --smoke": 119,
+    "files of TransformerBlock(...)(x) on TensorFlow": 15,
+    "files of compare --smoke": 120,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
     "lines of keras_seq": 36_200,
-    "files of keras_seq": 216,
+    "files of keras_seq": 217,
     "lines of experiments": 8_600,
     "files of experiments": 44,
     "lines of tests": 40_500,

@@ -244,9 +244,11 @@ def with_free_slots(state, count: int):
     def extend(part):
         if not _is_cache(part):
             return None
-        empty = {"key": 0, "value": 0, "position": -1}
-        pads = {name: ((0, 0), (0, count), *[(0, 0)] * (len(part[name].shape) - 2)) for name in empty}
-        return {**part, **{name: ops.pad(part[name], pads[name], constant_values=empty[name]) for name in empty}}
+        slots = {name: slots for name, slots in part.items() if name != "length"}
+        pads = {name: ((0, 0), (0, count), *[(0, 0)] * (len(slots[name].shape) - 2)) for name in slots}
+        empty = {"position": -1}
+        longer = {name: ops.pad(slots[name], pads[name], constant_values=empty.get(name, 0)) for name in slots}
+        return {**part, **longer}
 
     return tree.traverse(extend, state)
 

@@ -20,7 +20,7 @@ from keras_seq.layers import LSTM
 from keras_seq.layers.introspection import GATES, gates, named_layers
 from keras_seq.ops.dispatch import reference
 
-CACHE = {"key", "value", "position", "length"}
+CACHE = {"key", "value", "decay_sum", "position", "length"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,12 @@
 
 from keras_seq.layers.attention.cross_attention import CrossAttention
 from keras_seq.layers.attention.positions import LearnedPositions, PositionalEncoding, SegmentEmbedding
-from keras_seq.layers.attention.relative_positions import AlibiPositions, RelativePositions, RotaryPositions
+from keras_seq.layers.attention.relative_positions import (
+    AlibiPositions,
+    ForgettingPositions,
+    RelativePositions,
+    RotaryPositions,
+)
 from keras_seq.layers.attention.self_attention import MultiHeadSelfAttention
 from keras_seq.layers.attention.transformer_block import TransformerBlock
 from keras_seq.layers.base.state import ExplicitState
@@ -39,6 +44,7 @@ __all__ = [
     "Dense",
     "ExplicitState",
     "FeedForward",
+    "ForgettingPositions",
     "GatedDeltaNet",
     "GatedFeedForward",
     "GatedLinearAttention",

@@ -32,7 +32,7 @@ from keras_seq.layers import (
     RWKV7TimeMix,
     SelectiveStateSpace,
 )
-from keras_seq.layers.attention.self_attention import MultiHeadAttentionBase
+from keras_seq.layers.attention.multi_head_attention import MultiHeadAttentionBase
 from keras_seq.layers.dense import BlockDiagonalDense
 from keras_seq.layers.introspection import iter_layers
 from keras_seq.layers.recurrent.rnn import RecurrentBase

@@ -48,6 +48,7 @@ LAYERS = [  # what is made, its other arguments, the argument, its bad values
     *((kind, HEADS, "dropout", FRACTION) for kind in (layers.MultiHeadSelfAttention, layers.CrossAttention)),
     (layers.MultiHeadSelfAttention, HEADS, "num_key_value_heads", (0, -1, 3, "x", 1.5)),
     (layers.MultiHeadSelfAttention, HEADS, "positions", ("x", 7)),
+    *((layers.MultiHeadSelfAttention, HEADS, name, (0, "x", None)) for name in ("use_output_gate", "use_sinks")),
     *((layers.MultiHeadSelfAttention, HEADS, name, NO_SIZES) for name in ("key_dim", "value_dim", "sliding_window")),
     (layers.PositionalEncoding, {}, "base", ABOVE_ZERO),
     (layers.LearnedPositions, {}, "length", WHOLE),

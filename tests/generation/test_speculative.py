@@ -8,7 +8,16 @@ from keras import ops
 from keras_seq.generation import SamplingConfig, SamplingLoop, SpeculativeLoop
 from keras_seq.generation.samplers import probabilities, sample_token
 from keras_seq.generation.speculative import accept, can_rewind, rewound, with_free_slots
-from keras_seq.models import Ensemble, GPT2Config, GRUConfig, HybridConfig, LlamaConfig, LSTMConfig, MambaConfig
+from keras_seq.models import (
+    Ensemble,
+    GPT2Config,
+    GRUConfig,
+    HybridConfig,
+    LlamaConfig,
+    LSTMConfig,
+    MambaConfig,
+    TransformerConfig,
+)
 
 pytestmark = pytest.mark.any_backend
 V = 5
@@ -18,6 +27,7 @@ CONFIGS = {
     "gru": GRUConfig(embedding_dim=4, units=3),
     "mamba": MambaConfig(embedding_dim=4, num_layers=1, state_dim=2),
     "gpt2": GPT2Config(embedding_dim=4, num_layers=1, num_heads=1, feed_forward_dim=4, context_length=16),
+    "forgetting": TransformerConfig(4, 1, 1, 4, 16, kernel_size=None, use_forget_gate=True, use_sinks=True),
 }
 
 
@@ -83,6 +93,7 @@ def test_accepted_proposals_are_distributed_as_the_model_draws(k):
     ("model", "draft", "k"),
     [
         ("gpt2", "gru", 4),
+        ("forgetting", "gru", 3),
         *(pytest.param(*case, marks=pytest.mark.rare) for case in (("lstm", "mamba", 1), ("mamba", "gpt2", 4))),
     ],
 )

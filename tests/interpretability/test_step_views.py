@@ -40,10 +40,15 @@ def of(positions, kind, layer, name):
     return [numpy(x) for x in found]
 
 
-@pytest.mark.parametrize("name", ["transformer", "hybrid", "gpt2"])
-def test_attention_and_the_lens_are_those_of_the_text(randomize, name):
-    model = randomize(tiny_config(name, **SIZES).build_model(V))
+GATES = {"use_output_gate": True, "use_sinks": True, "use_forget_gate": True}
+
+
+@pytest.mark.parametrize(("name", "options"), [("transformer", GATES), ("hybrid", {}), ("gpt2", {})], ids=str)
+def test_attention_and_the_lens_are_those_of_the_text(randomize, name, options):
+    model = randomize(tiny_config(name, **SIZES, **options).build_model(V))
     positions = read(model)
+    assert {view.kind for views in positions for view in views} <= {"attention", "lens", "state"}
+    assert not [view for views in positions for view in views if view.kind == "state" and "decay" in str(view.tensors)]
     for layer, expected in interpretability.attention_weights(model, IDS).items():
         slots = of(positions, "attention", layer, "positions")
         for t, (weights, slot) in enumerate(zip(of(positions, "attention", layer, "weights"), slots, strict=True)):

@@ -6,7 +6,7 @@ from keras import ops
 from keras_seq.layers import attention
 
 
-def oracle(q, k, v, mask=None, bias=None):
+def oracle(q, k, v, mask=None, bias=None, sinks=None):
     """Softmax attention by loops over rows, heads and queries, in float64."""
     (B, T, H, K), groups = q.shape, k.shape[2]
     y = np.zeros((B, T, H, v.shape[-1]))
@@ -16,8 +16,9 @@ def oracle(q, k, v, mask=None, bias=None):
         scores = k[b, :, g] @ q[b, t, h] / np.sqrt(K) + (0 if bias is None else bias[b, h, t])
         allowed = np.ones(len(scores), bool) if mask is None else mask[b, h, t]
         if allowed.any():
-            e = np.where(allowed, np.exp(scores - scores[allowed].max()), 0)
-            weights[b, h, t] = e / e.sum()
+            highest = scores[allowed].max()
+            e = np.where(allowed, np.exp(scores - highest), 0)
+            weights[b, h, t] = e / (e.sum() + (0 if sinks is None else np.exp(sinks[h] - highest)))
         y[b, t, h] = weights[b, h, t] @ v[b, :, g]
     return y, weights
 
@@ -34,9 +35,39 @@ def test_it_is_the_formula(float64, groups):
     random = np.random.default_rng(1)
     mask, bias = random.random((2, 4, 3, 5)) < 0.6, random.normal(size=(2, 4, 3, 5))
     mask[1, 2] = False
-    for options in ({}, {"mask": mask}, {"bias": bias}, {"mask": mask, "bias": bias}):
+    sinks = random.normal(size=4)
+    for options in ({}, {"mask": mask}, {"bias": bias}, {"sinks": sinks}, {"mask": mask, "bias": bias, "sinks": sinks}):
         for got, expected in zip(attention(q, k, v, **options), oracle(q, k, v, **options), strict=True):
             np.testing.assert_allclose(ops.convert_to_numpy(got), expected, rtol=1e-12, atol=1e-13)
+
+
+def test_sinks_leave_less_than_one_and_nothing_where_there_is_nothing():
+    q, k, v = random_qkv(dtype="float32")
+    mask = np.ones((2, 3, 5), bool)
+    mask[1, 2] = False
+    for sinks, weight_of_keys in ((np.zeros(4), None), (np.full(4, 1e4), 0), (np.full(4, -1e4), 1)):
+        y, weights = map(ops.convert_to_numpy, attention(q, k, v, mask, sinks=sinks))
+        assert not y[1, 2].any()
+        assert not weights[1, :, 2].any()
+        sums = weights[0].sum(-1)
+        assert (sums < 1).all() if weight_of_keys is None else np.allclose(sums, weight_of_keys, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sinks_are_those_of_gpt_oss(dtype):
+    torch = pytest.importorskip("torch")
+    peer = pytest.importorskip("transformers.models.gpt_oss.modeling_gpt_oss")
+    arrays, mask = random_qkv(groups=2, V=6, dtype="float32"), np.tril(np.ones((3, 5), bool), 2)
+    module = torch.nn.Module()
+    module.num_key_value_groups, module.training = 2, False
+    module.sinks = torch.nn.Parameter(torch.tensor([-1.0, 0.0, 0.5, 3.0]))
+    q, k, v = (torch.tensor(x).transpose(1, 2) for x in arrays)
+    bias = torch.zeros(3, 5).masked_fill(~torch.tensor(mask), -torch.inf)
+    expected = peer.eager_attention_forward(module, q, k, v, bias[None, None], scaling=6**-0.5)
+    got = attention(*(ops.cast(x, dtype) for x in arrays), mask, sinks=module.sinks.detach().numpy())
+    for ours, theirs in zip(got, expected, strict=True):
+        ours, theirs = ops.convert_to_numpy(ops.cast(ours, "float32")), theirs.detach().numpy()
+        np.testing.assert_allclose(ours, theirs, atol=1e-6 if dtype == "float32" else 0.03)
 
 
 def test_masks_of_every_rank_mean_the_same():

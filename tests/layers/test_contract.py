@@ -50,8 +50,8 @@ CASES = {
     "MultiHeadSelfAttention": Case(
         lambda **k: layers.MultiHeadSelfAttention(
             num_heads=4, key_dim=2, value_dim=3, num_key_value_heads=2, causal=True, sliding_window=4,
-            positions=layers.RotaryPositions(base=50.0), use_qk_norm=True, dropout=0.3,
-            kernel_initializer="he_normal", output_initializer="orthogonal", seed=3, **k,
+            positions=layers.RotaryPositions(base=50.0), use_qk_norm=True, use_output_gate=True, use_sinks=True,
+            dropout=0.3, kernel_initializer="he_normal", output_initializer="orthogonal", seed=3, **k,
         ),
         dropout=0.3, seed=True,
     ),
@@ -84,11 +84,11 @@ CASES = {
     "TransformerBlock": Case(
         lambda **k: layers.TransformerBlock(
             num_heads=2, feed_forward_dim=7, causal=True, norm_first=False, cross_attention=True, normalization="rms",
-            activation="swiglu", dropout=0.3, positions=layers.AlibiPositions(), num_key_value_heads=1,
-            sliding_window=4, residual_initializer="he_normal", **k,
+            activation="swiglu", dropout=0.3, positions=layers.ForgettingPositions(), num_key_value_heads=1,
+            use_output_gate=True, use_sinks=True, sliding_window=4, residual_initializer="he_normal", **k,
         ),
         context=True, dropout=0.3,
-        still=("key/bias",), still_because="as for CrossAttention; the biases of ALiBi do not depend on the keys",
+        still=("key/bias",), still_because="as for CrossAttention",
     ),
     "SimpleRNN": Case(
         lambda **k: layers.SimpleRNN(
@@ -190,7 +190,8 @@ CASES = {
 ELSEWHERE = {
     "attention": "a function: test_attention.py",
     "RotaryPositions": "an argument, not a layer: test_positions.py, and inside MultiHeadSelfAttention here",
-    "AlibiPositions": "an argument, not a layer: test_positions.py, and inside TransformerBlock here",
+    "AlibiPositions": "an argument, not a layer: test_positions.py, and inside MultiHeadSelfAttention there",
+    "ForgettingPositions": "an argument, not a layer: test_self_attention.py, and inside TransformerBlock here",
     "Stateful": "a wrapper that changes what training means: test_stateful.py",
     "ExplicitState": "a base class: test_explicit_state.py",
     "RelativePositions": "a base class: test_positions.py",
@@ -267,7 +268,7 @@ def test_every_name_is_covered():
 
 
 @each
-def test_at_most_nineteen_arguments_besides_those_of_keras_and_an_attribute_for_each(case):
+def test_at_most_twenty_one_arguments_besides_those_of_keras_and_an_attribute_for_each(case):
     layer = case.make()
     names = [
         parameter.name
@@ -277,7 +278,9 @@ def test_at_most_nineteen_arguments_besides_those_of_keras_and_an_attribute_for_
         if parameter.kind is not parameter.VAR_KEYWORD and parameter.name != "self"
     ]
     of_keras = inspect.signature(keras.layers.LSTM).parameters if hasattr(layer, "return_sequences") else ()
-    assert len(set(names) - set(of_keras)) <= 19  # those of a TransformerBlock that pretrained models need
+    assert (
+        len(set(names) - set(of_keras)) <= 21
+    )  # those of a TransformerBlock: 19 that pretrained models need, an output gate and sinks
     for name in set(names) - {"stateful"}:  # which is there to be refused
         assert hasattr(layer, name)
         assert name in layer.get_config()

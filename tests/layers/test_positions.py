@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_seq.layers import AlibiPositions, LearnedPositions, PositionalEncoding, RotaryPositions, SegmentEmbedding
+from keras_seq.layers import (
+    AlibiPositions,
+    ForgettingPositions,
+    LearnedPositions,
+    PositionalEncoding,
+    RotaryPositions,
+    SegmentEmbedding,
+)
 from keras_seq.layers.attention.relative_positions import SCALINGS, rotate, slopes
 
 numpy = ops.convert_to_numpy
@@ -201,7 +208,9 @@ def test_alibi_bias_is_the_slope_times_the_distance(heads):
 
 
 @pytest.mark.parametrize(
-    "positions", [RotaryPositions(), RotaryPositions(500.0, "yarn", 4.0, 128), AlibiPositions()], ids=str
+    "positions",
+    [RotaryPositions(), RotaryPositions(500.0, "yarn", 4.0, 128), AlibiPositions(), ForgettingPositions()],
+    ids=str,
 )
 def test_position_objects_revive_by_value(positions):
     revived = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(positions))

@@ -18,6 +18,7 @@ RECURRENT = MAKERS | {
 ATTENTION = {
     "plain": dict,
     "rotary": lambda: {"positions": layers.RotaryPositions()},
+    "forgetting": lambda: {"positions": layers.ForgettingPositions(), "use_sinks": True, "use_output_gate": True},
     "ALiBi, window": lambda: {"positions": layers.AlibiPositions(), "sliding_window": 3},
 }
 CASES = RECURRENT | {

@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops, tree
 
-from keras_seq.layers import AlibiPositions, MultiHeadSelfAttention, RotaryPositions
+from keras_seq.layers import AlibiPositions, ForgettingPositions, MultiHeadSelfAttention, RotaryPositions
 
 B, T, D = 2, 6, 8
-POSITIONS = {"none": None, "rotary": RotaryPositions(), "alibi": AlibiPositions()}
+POSITIONS = {
+    "none": None,
+    "rotary": RotaryPositions(),
+    "alibi": AlibiPositions(),
+    "forgetting": ForgettingPositions(),  # causal only
+}
 numpy = ops.convert_to_numpy
 
 
@@ -22,7 +27,8 @@ def inputs(seed=0, batch=B, length=T, dtype="float32"):
 
 def weights_of(layer):
     """Every weight as float64, by what is left of its path: `query/kernel`."""
-    return {"/".join(v.path.split("/")[-2:]): numpy(v).astype("float64") for v in layer.weights if "seed" not in v.path}
+    weights = {"/".join(v.path.split("/")[-2:]): numpy(v) for v in layer.weights if "seed" not in v.path}
+    return {name.removeprefix(f"{layer.name}/"): value.astype("float64") for name, value in weights.items()}
 
 
 def oracle(x, w, heads, groups, mask):
@@ -33,6 +39,8 @@ def oracle(x, w, heads, groups, mask):
     def normalize(x, scale):
         return x if scale is None else x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * scale
 
+    gate = 1 / (1 + np.exp(-(x @ w["gate/kernel"] + w.get("gate/bias", 0)))) if "gate/kernel" in w else 1
+    forget = 1 / (1 + np.exp(-(x @ w["forget/kernel"] + w["forget/bias"]))) if "forget/kernel" in w else None
     rows = []
     for b in range(len(x)):
         columns = []
@@ -41,10 +49,13 @@ def oracle(x, w, heads, groups, mask):
             qh = normalize(q[b, :, h * K : h * K + K], w.get("query_normalization/scale"))
             kh = normalize(k[b, :, g * K : g * K + K], w.get("key_normalization/scale"))
             scores = np.where(mask[b], qh @ kh.T / np.sqrt(K), -np.inf)
-            p = np.exp(scores - scores.max(-1, keepdims=True))
-            columns.append(p / p.sum(-1, keepdims=True) @ v[b, :, g * V : g * V + V])
-        rows.append(np.concatenate(columns, -1) @ w["output/kernel"] + w.get("output/bias", 0))
-    return np.stack(rows)
+            for t, s in np.ndindex(*scores.shape) if forget is not None else ():
+                scores[t, s] += np.log(forget[b, s + 1 : t + 1, h]).sum()
+            p = np.exp(scores)
+            total = p.sum(-1, keepdims=True) + (np.exp(w["sinks"][h]) if "sinks" in w else 0)
+            columns.append(p / total @ v[b, :, g * V : g * V + V])
+        rows.append(np.concatenate(columns, -1))
+    return np.stack(rows) * gate @ w["output/kernel"] + w.get("output/bias", 0)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +67,12 @@ def oracle(x, w, heads, groups, mask):
         {"num_heads": 3, "key_dim": 5, "value_dim": 7, "num_key_value_heads": 1},
         {"num_heads": 2, "sliding_window": 2},
         {"num_heads": 2, "causal": True, "sliding_window": 3, "use_qk_norm": True, "use_bias": False},
+        {"num_heads": 4, "value_dim": 3, "num_key_value_heads": 2, "use_output_gate": True, "use_sinks": True},
+        {"num_heads": 4, "num_key_value_heads": 2, "causal": True, "positions": ForgettingPositions()},
+        {
+            **{"num_heads": 2, "causal": True, "sliding_window": 3, "positions": ForgettingPositions()},
+            **{"use_sinks": True, "use_output_gate": True, "use_bias": False},
+        },
     ],
     ids=str,
 )
@@ -115,6 +132,7 @@ def test_gradients_are_those_of_finite_differences(float64, randomize, check_gra
     layer = MultiHeadSelfAttention(
         4, num_key_value_heads=2, causal=True, sliding_window=3, positions=POSITIONS[positions], dtype="float64",
         use_qk_norm=keras.backend.backend() == "tensorflow",  # elsewhere Keras normalizes in float32
+        use_output_gate=positions == "forgetting", use_sinks=positions in ("alibi", "forgetting"),
     )  # fmt: skip
     x = inputs(length=4, dtype="float64")
     layer(x)
@@ -130,14 +148,12 @@ def test_with_positions_order_matters(positions):
 
 DTYPES = ["float32", "mixed_bfloat16", "mixed_float16"]
 LEAKS = list(itertools.product(POSITIONS, DTYPES))
+QUICK_LEAKS = [*zip(POSITIONS, itertools.cycle(DTYPES), strict=False)]
 
 
 @pytest.mark.parametrize(
     ("positions", "dtype"),
-    [
-        pytest.param(*case, marks=[] if case in zip(POSITIONS, DTYPES, strict=True) else pytest.mark.rare)
-        for case in LEAKS
-    ],
+    [pytest.param(*case, marks=[] if case in QUICK_LEAKS else pytest.mark.rare) for case in LEAKS],
 )
 @given(t=st.integers(1, T - 1), sliding_window=st.sampled_from([None, 2]), cached=st.booleans())
 def test_the_future_cannot_leak(dtype, positions, t, sliding_window, cached):
@@ -169,7 +185,7 @@ def test_the_future_cannot_leak(dtype, positions, t, sliding_window, cached):
 MASKS = {"right": [1, 1, 1, 1, 0, 0], "left": [0, 0, 1, 1, 1, 1], "interior": [1, 0, 1, 1, 0, 1]}
 WINDOWS = [(False, None), (True, None), (True, 2)]
 MASKED = [  # each padding with each kind of positions and with each window, and these two with each other
-    (padding, positions, *WINDOWS[(n + m) % 3])
+    (padding, positions, *WINDOWS[1 + n % 2 if positions == "forgetting" else (n + m) % 3])
     for n, padding in enumerate(MASKS)
     for m, positions in enumerate(POSITIONS)
 ]
@@ -241,8 +257,10 @@ def test_kernels_are_matrices_and_start_differently():
     assert not np.allclose(kernels[1], kernels[2])
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("causal", "positions"),
+    [(causal, name) for causal in (False, True) for name in POSITIONS if causal or name != "forgetting"],
+)
 def test_a_sequence_without_positions_stays_one(positions, causal):
     layer = MultiHeadSelfAttention(2, causal=causal, positions=POSITIONS[positions], num_key_value_heads=1)
     assert tuple(layer(inputs(length=0)).shape) == (B, 0, D)
@@ -274,6 +292,8 @@ def test_cached_equals_whole(positions, cuts, capacity, sliding_window, heads):
         sliding_window=sliding_window,
         num_key_value_heads=heads,
         value_dim=3,
+        use_sinks=True,
+        use_output_gate=True,
     )
     x = inputs()
     whole = numpy(layer(x))
@@ -390,3 +410,40 @@ def test_a_tf_function_is_traced_once_and_a_loop_can_carry_the_state(jit_compile
         return tf.while_loop(lambda t, *_: t < T, body, start)[2]
 
     np.testing.assert_allclose(numpy(loop(x))[:, 0], whole.sum(1), atol=1e-4)
+
+
+def test_forget_gates_of_a_long_text_stay_precise(randomize):
+    """A cache holds differences of sums: those of a thousand positions ago do not round those of now."""
+    layer = MultiHeadSelfAttention(2, causal=True, sliding_window=3, positions=ForgettingPositions())
+    x = inputs(length=6)
+    layer(x)
+    randomize(layer)
+    layer.forget_dense.bias.assign([-50.0, 50.0])  # one head forgets at once, the other nothing
+    state = layer.get_initial_state(B)
+    for _ in range(40):
+        y, state = layer(x, state=state, return_state=True)
+    np.testing.assert_allclose(numpy(y)[:, 2:], numpy(layer(x))[:, 2:], atol=1e-5)
+    assert np.abs(numpy(state["decay_sum"])).max() < 500  # of one call; forty sum up to 12,000
+    _, scores = layer(x, return_attention_scores=True)
+    np.testing.assert_allclose(numpy(scores)[:, 0], np.broadcast_to(np.eye(6), (B, 6, 6)), atol=1e-6)
+
+
+def test_a_forget_gate_needs_causality_and_hides_no_nan():
+    with pytest.raises(ValueError, match=r"positions=ForgettingPositions\(\) with causal=False; expected causal=True"):
+        MultiHeadSelfAttention(2, positions=ForgettingPositions())
+    layer = MultiHeadSelfAttention(2, causal=True, positions=ForgettingPositions())
+    x, hidden = inputs(), np.ones((T, T), bool)
+    x[0, 2], hidden[:, 2] = np.nan, False  # nobody attends to it, but what it forgets counts from there on
+    y = numpy(layer(x, attention_mask=hidden))
+    np.testing.assert_array_equal(np.isnan(y).all(-1)[0], np.arange(T) >= 2)
+    assert np.isfinite(y[0, :2]).all()
+    assert np.isfinite(y[1]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_decays_and_sinks_are_float32_in_half_precision(dtype):
+    layer = MultiHeadSelfAttention(2, causal=True, positions=ForgettingPositions(), use_sinks=True, dtype=dtype)
+    _, state = layer(inputs(), return_state=True)
+    assert keras.backend.standardize_dtype(state["decay_sum"].dtype) == "float32"
+    assert keras.backend.standardize_dtype(layer.get_initial_state(B, T)["decay_sum"].dtype) == "float32"
+    assert keras.backend.standardize_dtype(layer.sinks.dtype) == "float32"

@@ -41,6 +41,7 @@ OF_ONE["recurrent_gemma"] = {
 ELSEWHERE = {  # tests/bad_input, or what may be anything
     *("tie_embeddings", "use_bias", "epsilon", "activation", "positions", "key_dim", "dt_rank", "use_qk_norm"),
     *("attention_bias", "attention_output_bias", "feed_forward_bias", "full_attention_layers", "logit_soft_cap"),
+    *("use_output_gate", "use_sinks", "use_forget_gate"),
 }
 CONFIGS = {name: tiny_config(name, num_heads=2, embedding_dim=8, context_length=9) for name in models.MODELS}
 CONFIGS["recurrent_gemma"] = models.RecurrentGemmaConfig(
@@ -108,7 +109,8 @@ def of_transformer(model, kind):
     convolutions = [block for block in residuals if isinstance(block, layers.PreNormResidual)]
     assert all(block.causal for block in blocks)
     assert len(convolutions) in (0, len(blocks))
-    fields = values(blocks, "num_heads", "feed_forward_dim", "dropout")
+    fields = values(blocks, "num_heads", "feed_forward_dim", "dropout", "use_output_gate", "use_sinks")
+    fields["use_forget_gate"] = {isinstance(block.positions, layers.ForgettingPositions) for block in blocks}
     fields["kernel_size"] = {layer.kernel_size for block in convolutions for layer in block.layers} or {None}
     assert {block.dropout for block in convolutions} <= fields["dropout"]
     return fields | {"num_layers": {len(blocks)}, "context_length": {model.context_length}}
@@ -116,6 +118,7 @@ def of_transformer(model, kind):
 
 SIZES = {"embedding_dim": 5, "units": 7, "num_layers": 2}
 MINIMAL = {**SIZES, "embedding_dim": 6, "feed_forward_dim": 12, "kernel_size": 3, "dropout": 0.3}
+GATES = {"use_output_gate": True, "use_sinks": True}
 REACHED = [
     *(
         (kind(**SIZES, dropout=0.3, recurrent_dropout=0.2, recurrent_initializer="glorot_normal"), of_recurrent)
@@ -127,8 +130,8 @@ REACHED = [
         of_mamba,
     ),
     *(
-        (models.TransformerConfig(8, 2, 2, 12, context_length=9, dropout=0.3, kernel_size=size), of_transformer)
-        for size in (3, None)
+        (models.TransformerConfig(8, 2, 2, 12, context_length=9, dropout=0.3, **options), of_transformer)
+        for options in ({"kernel_size": 3}, {"kernel_size": None, **GATES, "use_forget_gate": True})
     ),
 ]
 reached = pytest.mark.parametrize(("config", "found_in"), REACHED, ids=lambda value: getattr(value, "model_name", ""))
@@ -210,6 +213,9 @@ KINDS = {
     "gpt2": lambda draw, heads: models.GPT2Config(heads * draw(5), draw(3), heads, draw(20), draw(9)),
     "llama": lambda draw, heads: models.LlamaConfig(
         2 * 2 * heads * draw(4), draw(3), 2 * heads, heads, draw(20), draw(9)
+    ),
+    "llama with gates": lambda draw, heads: models.LlamaConfig(
+        2 * 2 * heads * draw(4), draw(3), 2 * heads, heads, draw(20), draw(9), **GATES, attention_bias=draw(2) > 1
     ),
     "encoder": lambda draw, heads: models.BertConfig(heads * draw(5), draw(3), heads, draw(20), draw(9), draw(3)),
     "seq2seq": lambda draw, heads: models.Seq2SeqConfig(heads * draw(5), draw(2), draw(2), heads, draw(20)),

@@ -62,6 +62,7 @@ SIZES = [
     {"length": 7, "heads": 6, "groups": 2, "dtype": "bfloat16"},
     {"length": 6, "heads": 3, "groups": 1, "value_dim": 5},
 ]
+EXTRA = {"sinks": (4,), "decay_sums": (2, 10, 4)}  # of 4 heads
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -71,6 +72,28 @@ def test_values_and_all_gradients_are_those_of_the_reference(sizes):
     assert_equal(got, expected, dtype)
     y = oracle(*args)
     np.testing.assert_allclose(tf.cast(got[0], tf.float32), y, atol=TOLERANCE[dtype] * np.abs(y).max())
+
+
+@pytest.mark.parametrize("names", [("sinks",), ("decay_sums",), ("sinks", "decay_sums")], ids="-".join)
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_sinks_and_decays_have_their_gradients_too(names, dtype):
+    random = np.random.default_rng(0)
+    extra = {name: tf.constant(-np.abs(random.normal(size=EXTRA[name])), tf.float32) for name in names}
+    args = [*arguments(groups=2, dtype=dtype), *extra.values()]
+
+    def run(function):
+        def of_all(q, k, v, *values):
+            return function(q, k, v, None, None, **dict(zip(extra, values, strict=True)))
+
+        return values_and_gradients(of_all, args)
+
+    got, expected = run(optimized.blockwise), run(reference)
+    scale = max(float(tf.reduce_max(tf.abs(x))) for x in expected)
+    assert len(got) == 4 + len(names)
+    for ours, theirs in zip(got, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        difference = tf.cast(ours, tf.float32) - tf.cast(theirs, tf.float32)
+        np.testing.assert_allclose(difference / scale, 0, atol=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=pytest.mark.rare), True])
@@ -164,8 +187,8 @@ def test_segments_are_documents_by_themselves(groups):
 
 @pytest.mark.parametrize("positions", [False, True])
 def test_a_layer_takes_it_for_documents(positions):
-    positions = layers.RotaryPositions() if positions else None
-    layer = layers.MultiHeadSelfAttention(2, causal=True, positions=positions)
+    positions = layers.ForgettingPositions() if positions else None
+    layer = layers.MultiHeadSelfAttention(2, causal=True, positions=positions, use_sinks=positions is not None)
     x, reset_mask = tf.random.stateless_normal((2, 9, 8), (1, 2)), np.arange(9) == np.array([[4], [7]])
     with keras_seq.ops.reference():
         expected = layer(x, reset_mask=reset_mask)

@@ -39,9 +39,10 @@ def test_values_are_those_of_the_reference(mask, dtype, num_heads):
     q, k = normal(0, 3, 1, 4, 6, dtype=dtype), normal(1, 3, 13, num_heads, 6, dtype=dtype)
     v, bias = normal(2, 3, 13, num_heads, 5, dtype=dtype), None if num_heads == 2 else normal(4, 1, 4, 1, 13)
     mask = None if mask is None else ops.convert_to_tensor(mask)
-    args = q, k, v, mask, bias, None
+    sinks = normal(6, 4) if num_heads == 4 else None
+    args = q, k, v, mask, bias, None, sinks
     assert masked_attention.twin(*args) is optimized.one_query_attention
-    y, expected = optimized.one_query_attention(*args), attention(*args[:5])[0]
+    y, expected = optimized.one_query_attention(*args), attention(*args[:5], sinks=sinks)[0]
     assert (y.dtype, y.shape) == (expected.dtype, expected.shape)
     y, expected = (ops.convert_to_numpy(ops.cast(x, "float32")) for x in (y, expected))
     np.testing.assert_allclose(y, expected, atol=1e-6 if dtype == "float32" else 0.03)

@@ -124,6 +124,10 @@ def quantized():
             "positions|ntk|nearest",
         ),
         (lambda: models.TransformerConfig(8, num_layers=1, num_heads=2, context_length=8).build_model(V), "Llama"),
+        (
+            lambda: dataclasses.replace(BUILT["llama"], use_sinks=True, use_output_gate=True).build_model(V),
+            "'llama' would, with use_.*=False",
+        ),
         (lambda: keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), "has no embedding"),
     ],
 )

@@ -96,6 +96,17 @@ def test_steps_and_passes_are_those_of_the_model(format, name, tmp_path):
         check_steps(model, exported, batch_size)
 
 
+@pytest.mark.parametrize("format", [*RUNTIMES])
+def test_gates_and_sinks_of_attention_are_in_the_file(format, tmp_path, randomize):
+    kind = runtime(format)
+    if not written_here(format):
+        pytest.skip("another backend writes it")
+    gates = {"use_output_gate": True, "use_sinks": True, "use_forget_gate": True}
+    model = randomize(TransformerConfig(8, 1, 2, 12, context_length=9, **gates).build_model(VOCABULARY))
+    keras_seq.export(model, tmp_path / f"model{SUFFIXES[format]}", format, lengths=(5,))
+    check_steps(model, kind(tmp_path / f"model{SUFFIXES[format]}"), 2)
+
+
 @often("format", [*RUNTIMES], ["onnx"])
 def test_a_model_of_another_backend_is_written_by_a_process_of_its_own(format, tmp_path):
     kind = runtime(format)

@@ -107,6 +107,15 @@ def test_logits_states_and_texts_are_those_of_the_model(page_of, name):
 
 @runs
 @writes
+def test_gates_and_sinks_of_attention_are_those_of_the_model(page_of):
+    changes = {"num_layers": 1, "use_output_gate": True, "use_sinks": True, "use_forget_gate": True}
+    model, ids = small("transformer", **changes), some_ids(20)
+    (steps,) = ask(page_of("transformer", **changes), {"method": "steps", "model": 0, "ids": ids})
+    check_steps(model, steps, ids)
+
+
+@runs
+@writes
 @pytest.mark.parametrize("context_length", [1, 2, 9])
 def test_a_full_cache_starts_anew_as_in_generate_and_score(page_of, context_length):
     path, model = (

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import keras
 from keras import ops
 
-from keras_seq.layers.attention.self_attention import MultiHeadAttentionBase
+from keras_seq.layers.attention.multi_head_attention import MultiHeadAttentionBase
 from keras_seq.layers.base.state import check_state, nan_where_attended, shapes, with_nan
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.tensor_checks import where_valid

@@ -1,4 +1,4 @@
-"""Positions that attention sees as distances: their base class, rotary positions, linear biases.
+"""Positions that attention sees as distances: their base class, rotary positions, linear biases, forget gates.
 
 Base class of position objects, which rotate queries and keys, or bias the scores, or both.
 
@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.ops.tensor_checks import at_least_float32
+from keras_seq.ops.tensor_checks import at_least_float32, where_valid
 
 
 class RelativePositions:
@@ -275,3 +275,37 @@ class AlibiPositions(RelativePositions):
         distance = ops.expand_dims(query_positions, -1) - ops.expand_dims(key_positions, -2)  # [..., T, S]
         distance = ops.expand_dims(ops.cast(ops.abs(distance), "float32"), -3)  # [..., 1, T, S]
         return -ops.reshape(ops.convert_to_tensor(slopes(num_heads), "float32"), (-1, 1, 1)) * distance
+
+
+# Forget gates (the Forgetting Transformer, FoX: Lin et al., 2025, arXiv:2503.02130): linear biases whose slope the text
+# decides. What lies before a position counts less by its forget gate f, of each head.
+#
+#     f_t = sigmoid(w_f x_t + b_f)        score of query t and key s  +=  log f_(s+1) + ... + log f_t  =  c_t - c_s
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+@dataclasses.dataclass(frozen=True)
+class ForgettingPositions(RelativePositions):
+    """Biases by forget gates, for `MultiHeadSelfAttention(causal=True, positions=...)`, which owns their weights.
+
+    ```python
+    layer = MultiHeadSelfAttention(num_heads=4, causal=True, positions=ForgettingPositions())
+    ```
+
+    The layer has a matrix `[D, H]` and a bias `[H]` more. The bias starts at 0: half of the weight is forgotten at each
+    position. Nothing is rotated.
+    Masking: a masked element forgets nothing.
+    """
+
+    def decay_sums(self, gates, mask=None):
+        """Compute the sums c of log decays up to each position, its own included.
+
+        Args:
+            gates: What the sigmoid is applied to, `[B, T, H]`.
+            mask: `[B, T]`, true at non-padding elements, or None.
+
+        Returns:
+            `[B, T, H]`, float32 or wider.
+        """
+        log_decay = ops.log_sigmoid(ops.cast(gates, at_least_float32(gates.dtype)))
+        return ops.cumsum(where_valid(mask, log_decay), axis=1)

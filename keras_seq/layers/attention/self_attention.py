@@ -1,6 +1,13 @@
-"""Self-attention, and what it shares with `CrossAttention`: arguments and the four projections."""
+"""Self-attention: queries, keys and values all from the same sequence (Vaswani et al., 2017).
 
-import functools
+    x [B, T, D] -> q, k, v -> y = softmax(q kᵀ / sqrt(K)) v -> y W_O
+
+The order of x matters only through a position object (rotations or biases), causality or a sliding window (Beltagy et
+al., 2020); without these, a permutation of x permutes y. The state is the key/value cache of `cache.py`. Optional are:
+
+    y = softmax(...) v * sigmoid(x W_G)      an output gate for each feature of a head (Qiu et al., 2025)
+    softmax over the scores and a sink       a score of each head, whose key has no value (gpt-oss: OpenAI, 2025)
+"""
 
 import keras
 from keras import ops
@@ -11,147 +18,27 @@ from keras_seq.layers.attention.cache import (
     append_to_window,
     appended_segments,
     cache_shapes,
+    decay_sums_before,
     empty_cache,
     full_cache,
     in_order,
     next_position,
     without_earlier_documents,
 )
-from keras_seq.layers.attention.relative_positions import deserialize_positions
-from keras_seq.layers.base.layer import Layer, freeze_inner_layers, same_shape
+from keras_seq.layers.attention.multi_head_attention import MultiHeadAttentionBase
+from keras_seq.layers.attention.relative_positions import ForgettingPositions, deserialize_positions
+from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import check_state, nan_to_the_end, nan_where_attended, with_nan
 from keras_seq.layers.dense import inner_dense
-from keras_seq.layers.normalization import RMSNormalization
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.attention import (
-    batch_and_length,
     causal_attention,
-    checked_attention_inputs,
     compute_attention_mask,
     compute_positions,
-    masked_attention,
+    decay_bias,
     segment_numbers,
-    softmax_attention,
 )
 from keras_seq.ops.tensor_checks import where_valid
-
-
-def _split_heads(x, num_heads, key_dim):
-    return ops.reshape(x, (*batch_and_length(x), num_heads, key_dim))
-
-
-class MultiHeadAttentionBase(Layer):
-    """Base class of self-attention and cross-attention: their arguments and the four projections."""
-
-    loops_over_positions = False
-
-    def __init__(
-        self,
-        num_heads: int,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        num_key_value_heads: int | None = None,
-        use_qk_norm: bool = False,
-        dropout: float = 0.0,
-        use_bias: bool = True,
-        output_bias: bool | None = None,
-        epsilon: float = 1e-6,
-        kernel_initializer="glorot_uniform",
-        output_initializer="glorot_uniform",
-        seed: int | None = None,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.num_heads = checks.positive_integer("num_heads", num_heads)
-        self.key_dim = None if key_dim is None else checks.positive_integer("key_dim", key_dim)
-        self.value_dim = None if value_dim is None else checks.positive_integer("value_dim", value_dim)
-        self.num_key_value_heads = num_key_value_heads
-        if num_key_value_heads is not None:
-            self.num_key_value_heads = checks.positive_integer("num_key_value_heads", num_key_value_heads)
-            if self.num_heads % self.num_key_value_heads:
-                raise ValueError(f"num_key_value_heads={num_key_value_heads}; expected a divisor of {num_heads=}.")
-        self.use_qk_norm = bool(use_qk_norm)
-        self.dropout = checks.fraction("dropout", dropout)
-        self.use_bias = bool(use_bias)
-        self.output_bias = self.use_bias if output_bias is None else checks.boolean("output_bias", output_bias)
-        self.epsilon = checks.positive_number("epsilon", epsilon)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.output_initializer = keras.initializers.get(output_initializer)
-        self.seed = seed
-        self.supports_masking = True
-
-    def build_projections(self, query_dim: int, context_dim: int):
-        """Create the projections, of queries from one width and of keys and values from another, and normalizations."""
-        if self.key_dim is None and query_dim % self.num_heads:
-            raise ValueError(
-                f"num_heads={self.num_heads}; expected a divisor of the width D={query_dim}, or a key_dim."
-            )
-        self._key_dim = self.key_dim or query_dim // self.num_heads
-        self._value_dim = self.value_dim or self._key_dim
-        self._num_kv_heads = self.num_key_value_heads or self.num_heads
-
-        queries, values = self.num_heads * self._key_dim, self.num_heads * self._value_dim
-        keys, kv_values = self._num_kv_heads * self._key_dim, self._num_kv_heads * self._value_dim
-        options = self.use_bias, self.kernel_initializer
-        self.query_dense = inner_dense(self, "query", query_dim, queries, *options)
-        self.key_dense = inner_dense(self, "key", context_dim, keys, *options)
-        self.value_dense = inner_dense(self, "value", context_dim, kv_values, *options)
-        self.output_dense = inner_dense(self, "output", values, query_dim, self.output_bias, self.output_initializer)
-        if self.use_qk_norm:
-            rms = functools.partial(RMSNormalization, epsilon=self.epsilon, dtype=self.dtype_policy)
-            self.query_normalization = rms(name="query_normalization")
-            self.key_normalization = rms(name="key_normalization")
-            self.query_normalization.build((None, None, None, self._key_dim))
-            self.key_normalization.build((None, None, None, self._key_dim))
-        self.dropout_layer = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout")
-        freeze_inner_layers(self)
-
-    def project_query(self, x):
-        """Compute the queries `[B, T, H, K]` of `x [B, T, D]`."""
-        q = _split_heads(self.query_dense(x), self.num_heads, self._key_dim)
-        return self.query_normalization(q) if self.use_qk_norm else q
-
-    def project_key_value(self, x):
-        """Compute keys `[B, S, G, K]` and values `[B, S, G, K']` of `x [B, S, D]`, with G key and value heads."""
-        k = _split_heads(self.key_dense(x), self._num_kv_heads, self._key_dim)
-        v = _split_heads(self.value_dense(x), self._num_kv_heads, self._value_dim)
-        return self.key_normalization(k) if self.use_qk_norm else k, v
-
-    def project_all(self, x):
-        """Compute queries, keys and values of `x [B, T, D]`."""
-        return self.project_query(x), *self.project_key_value(x)
-
-    def attend(self, q, k, v, mask, bias, training: bool | None, return_scores: bool = True):
-        """Compute attention and the output projection.
-
-        q is `[B, T, H, K]`, k and v `[B, S, G, K]` and `[B, S, G, K']`, finite where a mask hides some; mask and bias
-        broadcast to `[B, H, T, S]`, the mask to `[B, T, S]` too. It returns y `[B, T, D]` and the weights `[B, H, T,
-        S]`, or None where they are not needed.
-        """
-        dropout = self.active_dropout(training)
-        args = q, k, v, mask, bias, dropout
-        twin = None if return_scores else masked_attention.twin(*args)
-        if twin:
-            return self.project_output(twin(*args)), None
-        dropout = dropout and functools.partial(dropout, training=training)
-        y, weights = softmax_attention(*checked_attention_inputs(q, k, v, mask), bias, dropout=dropout)
-        return self.project_output(y), weights
-
-    def active_dropout(self, training: bool | None):
-        """Return the layer that drops attention weights, or None where nothing is dropped."""
-        return self.dropout_layer if self.dropout and training else None
-
-    def project_output(self, y):
-        """Concatenate the heads `[B, T, H, K']` and apply the output projection: `[B, T, D]`."""
-        return self.output_dense(ops.reshape(y, (*batch_and_length(y), self.num_heads * self._value_dim)))
-
-
-# Self-attention: queries, keys and values all from the same sequence (Vaswani et al., 2017).
-#
-#     x [B, T, D] -> q, k, v -> y = softmax(q kᵀ / sqrt(K)) v -> y W_O
-#
-# The order of x matters only through a position object (rotations or biases), causality or a sliding window (Beltagy
-# et al., 2020); without these, a permutation of x permutes y. The state is the key/value cache of `cache.py`.
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -175,14 +62,19 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         num_key_value_heads: Number of key and value heads, a divisor of H; H unless given, 1 is multi-query attention.
         causal: Whether to mask later positions.
         sliding_window: Attend only to positions less than this far away, the own position included; None for all.
-        positions: How positions change the scores: `RotaryPositions()`, `AlibiPositions()` or None.
+        positions: How positions change the scores: `RotaryPositions()`, `AlibiPositions()`, `ForgettingPositions()` or
+            None.
         use_qk_norm: Whether to RMS-normalize queries and keys per head, before the rotation, each with its own learned
             scale `[K]` (Henry et al., 2020; Dehghani et al., 2023).
+        use_output_gate: Whether to multiply each feature of the attended values by a sigmoid of a linear map of the
+            inputs, before the output projection.
+        use_sinks: Whether each head has a learned score that takes a part of its weights and adds no value. The scores
+            start at 0, as those of the softmax "off by one"; the weights of a query sum to less than 1.
         dropout: Fraction of the attention weights to drop in training.
         use_bias: Whether the four projections add a bias.
         output_bias: Whether the output projection adds a bias; as `use_bias` unless given.
         epsilon: Added to the mean square in the normalizations of `use_qk_norm`.
-        kernel_initializer: Initializer of the query, key and value matrices, `[D, H K]`.
+        kernel_initializer: Initializer of the query, key, value and gate matrices, `[D, H K]`.
         output_initializer: Initializer of the output matrix `[H K', D]`, which writes to the residual stream; with
             `"zeros"` a residual block starts as the identity.
         seed: Random seed of the dropout.
@@ -223,6 +115,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         sliding_window: int | None = None,
         positions=None,
         use_qk_norm: bool = False,
+        use_output_gate: bool = False,
+        use_sinks: bool = False,
         dropout: float = 0.0,
         use_bias: bool = True,
         output_bias: bool | None = None,
@@ -252,6 +146,13 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             None if sliding_window is None else checks.positive_integer("sliding_window", sliding_window)
         )
         self.positions = None if positions is None else deserialize_positions(positions)
+        self.use_output_gate = checks.boolean("use_output_gate", use_output_gate)
+        self.use_sinks = checks.boolean("use_sinks", use_sinks)
+        self._forgets = isinstance(self.positions, ForgettingPositions)
+        if self._forgets and not self.causal:
+            raise ValueError(
+                f"positions={self.positions} with causal=False; expected causal=True: what is forgotten is earlier."
+            )
 
     def build(self, inputs_shape):
         """Create the weights for inputs `[B, T, D]`."""
@@ -260,6 +161,20 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         self.build_projections(width, width)
         if self.positions is not None:
             self.positions.validate_key_dim(self._key_dim)
+        self._slot_shapes = {
+            "key": (self._num_kv_heads, self._key_dim),
+            "value": (self._num_kv_heads, self._value_dim),
+            **({"decay_sum": (self.num_heads,)} if self._forgets else {}),
+        }
+        self.sinks = None
+        if self.use_sinks:  # float32 in mixed precision, as the softmax is
+            self.sinks = self.add_weight(shape=(self.num_heads,), initializer="zeros", name="sinks", autocast=False)
+        if self.use_output_gate:
+            features = self.num_heads * self._value_dim
+            self.gate_dense = inner_dense(self, "gate", width, features, self.use_bias, self.kernel_initializer)
+        if self._forgets:
+            self.forget_dense = inner_dense(self, "forget", width, self.num_heads, True, self.kernel_initializer)
+        freeze_inner_layers(self)
 
     def get_initial_state(self, batch_size, capacity: int | None = None):
         """Return an empty key/value cache.
@@ -290,7 +205,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             )
         capacity = checks.positive_integer("capacity", self.sliding_window if capacity is None else capacity)
         capacity = min(capacity, self.sliding_window or capacity)
-        return empty_cache(batch_size, capacity, self._num_kv_heads, self._key_dim, self._value_dim, self.compute_dtype)
+        return empty_cache(batch_size, capacity, self._slot_shapes, self.compute_dtype)
 
     def call(
         self,
@@ -324,9 +239,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
 
         # the state, and how many slots the queries attend to: those before and, of a window, the new ones too
         if not is_first_call:
-            check_state(
-                self.name, state, cache_shapes(state, x.shape[0], self._num_kv_heads, self._key_dim, self._value_dim)
-            )
+            check_state(self.name, state, cache_shapes(state, x.shape[0], self._slot_shapes))
             x = tensor_checks.with_axes_of(x, state["position"], rank=1)
         size = x.shape[1] if is_first_call else state["position"].shape[1]
         holds_window = not is_first_call and self.sliding_window is not None and size >= self.sliding_window
@@ -343,21 +256,30 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         if self.positions is not None:
             q, k = self.positions.rotate(q, query_positions), self.positions.rotate(k, key_positions)
         query_segments = key_segments = None if reset_mask is None else segment_numbers(reset_mask)
+        gate = self.gate_dense(x) if self.use_output_gate else None  # [B, T, H K']
+        sinks = None if self.sinks is None else ops.convert_to_tensor(self.sinks)
+        decay_sums = self.positions.decay_sums(self.forget_dense(x), mask) if self._forgets else None  # [B, T, H]
 
         # append them to the cache: from here on keys and values are those of all S slots, [B, S, G, K]
         holds_nan = is_finite is not None and (return_state or not is_first_call)
         if holds_nan:
             k = where_valid(is_finite, k, float("nan"))  # for the state to remember
+        slots = {
+            "key": k,
+            "value": v,
+            **({"decay_sum": decay_sums} if self._forgets else {}),
+            "position": key_positions,
+        }
+        if self._forgets and state is not None:
+            state = {**state, "decay_sum": decay_sums_before(state)}
         if holds_window:
-            masked = mask is not None
-            slots, key_segments, state = append_to_window(state, k, v, key_positions, masked, key_segments)
-            k, v, key_positions = slots["key"], slots["value"], slots["position"]
+            slots, key_segments, state = append_to_window(state, slots, mask is not None, key_segments)
         elif state is not None:
             key_segments = appended_segments(state, key_segments)
-            state = append_to_cache(state, k, v, key_positions)
-            k, v, key_positions = state["key"], state["value"], state["position"]
+            slots = state = append_to_cache(state, slots)
         elif return_state:
-            state = full_cache(k, v, key_positions)
+            state = full_cache(slots)
+        k, v, key_positions = slots["key"], slots["value"], slots["position"]
         if return_state and reset_mask is not None and not holds_window:
             state = without_earlier_documents(state, key_segments)
         if return_state and is_first_call and self.sliding_window is not None and mask is not None:
@@ -372,10 +294,10 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             bias = self.positions.bias(query_positions, key_positions, self.num_heads)
         extra_masks = [x for x in (mask, attention_mask, self.sliding_window, bias) if x is not None]
         is_plain_causal = self.causal and is_first_call and not (return_attention_scores or extra_masks)
-        args = q, k, v, self.active_dropout(training), query_segments
+        args = q, k, v, self.active_dropout(training), query_segments, sinks, decay_sums
         twin = causal_attention.twin(*args) if is_plain_causal else None
         if twin:
-            y = self.project_output(twin(*args))
+            y = self.project_output(twin(*args), gate)
             if is_finite is not None:
                 y, _ = with_nan(nan_to_the_end(is_finite, reset_mask), y)
             return (y, state) if return_state else y
@@ -385,12 +307,16 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         if reset_mask is not None:
             same = ops.equal(ops.expand_dims(query_segments, -1), ops.expand_dims(key_segments, -2))
             allowed = same if allowed is None else ops.logical_and(allowed, same)
+        earlier = allowed
         if attention_mask is not None:
             if allowed is not None and len(attention_mask.shape) == 4 and len(allowed.shape) == 3:
                 allowed = ops.expand_dims(allowed, 1)
             allowed = attention_mask if allowed is None else ops.logical_and(allowed, attention_mask)
-        y, scores = self.attend(q, k, v, allowed, bias, training, return_attention_scores)
+        if self._forgets:
+            bias = decay_bias(decay_sums, slots["decay_sum"])
+        y, scores = self.attend(q, k, v, allowed, bias, training, return_attention_scores, sinks, gate)
         if is_finite is not None:
-            y, _ = with_nan(nan_where_attended(ops.logical_not(is_finite), allowed), y)
+            reached = earlier if self._forgets else allowed  # by NaN: decays are those of all positions in between
+            y, _ = with_nan(nan_where_attended(ops.logical_not(is_finite), reached), y)
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y

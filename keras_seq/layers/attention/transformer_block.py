@@ -58,8 +58,9 @@ class TransformerBlock(Layer):
             unless given.
         key_dim: K, width of a head; D / H unless given.
         epsilon: Added to the variance (1e-5 unless given) or mean square (1e-6) by all normalizations.
-        positions: `RotaryPositions()`, `AlibiPositions()` or None, for self-attention.
+        positions: `RotaryPositions()`, `AlibiPositions()`, `ForgettingPositions()` or None, for self-attention.
         use_qk_norm: Whether to RMS-normalize queries and keys per head, in both attentions.
+        use_output_gate, use_sinks: Whether self-attention has an output gate, and sinks; see `MultiHeadSelfAttention`.
         num_key_value_heads: Number of key and value heads, a divisor of H; H unless given. In both attentions.
         sliding_window: Self-attention attends only to positions less than this far away; None for all.
         residual_initializer: Initializer of the matrices that write to the residual stream; with `"zeros"` and
@@ -107,6 +108,8 @@ class TransformerBlock(Layer):
         epsilon: float | None = None,
         positions=None,
         use_qk_norm: bool = False,
+        use_output_gate: bool = False,
+        use_sinks: bool = False,
         num_key_value_heads: int | None = None,
         sliding_window: int | None = None,
         residual_initializer="glorot_uniform",
@@ -128,6 +131,8 @@ class TransformerBlock(Layer):
         self.epsilon = None if epsilon is None else checks.positive_number("epsilon", epsilon)
         self.positions = None if positions is None else deserialize_positions(positions)
         self.use_qk_norm = bool(use_qk_norm)
+        self.use_output_gate = use_output_gate
+        self.use_sinks = use_sinks
         self.num_key_value_heads = num_key_value_heads
         self.sliding_window = sliding_window
         self.residual_initializer = keras.initializers.get(residual_initializer)
@@ -148,6 +153,8 @@ class TransformerBlock(Layer):
             causal=causal,
             sliding_window=sliding_window,
             positions=self.positions,
+            use_output_gate=use_output_gate,
+            use_sinks=use_sinks,
             name="self_attention",
             **heads,
             **common,

@@ -48,11 +48,19 @@ class TransformerConfig(LanguageModelConfig):
     """Dropout rate of the attention weights and the output of each sublayer."""
     kernel_size: int | None = 4
     """Width of the causal convolution before each block, in positions; None for none."""
+    use_output_gate: bool = False
+    """Whether a gate multiplies what is attended to, before the output projection."""
+    use_sinks: bool = False
+    """Whether each head has a learned score that takes a part of its weights."""
+    use_forget_gate: bool = False
+    """Whether forget gates take the place of rotary positions."""
 
     def __post_init__(self):
         """Check the fields."""
         super().__post_init__()
         self.convolutions(0)  # raises for an invalid size
+        for name in ("use_output_gate", "use_sinks", "use_forget_gate"):
+            checks.boolean(name, getattr(self, name))
 
     def blocks(self, dtype=None) -> list:
         """Return the layers between embedding and head."""
@@ -80,8 +88,10 @@ class TransformerConfig(LanguageModelConfig):
             normalization="rms",
             dropout=self.dropout,
             use_bias=False,
-            positions=layers.RotaryPositions(),
+            positions=layers.ForgettingPositions() if self.use_forget_gate else layers.RotaryPositions(),
             use_qk_norm=True,
+            use_output_gate=self.use_output_gate,
+            use_sinks=self.use_sinks,
             residual_initializer="zeros",
             dtype=dtype,
             name=f"block_{n}",
@@ -139,6 +149,10 @@ class LlamaConfig(LanguageModelConfig):
     """Whether the matrices of the feed-forward networks add a bias."""
     use_qk_norm: bool = False
     """Whether to RMS-normalize queries and keys."""
+    use_output_gate: bool = False
+    """Whether a gate multiplies what is attended to, before the output projection."""
+    use_sinks: bool = False
+    """Whether each head has a learned score that takes a part of its weights."""
     sliding_window: int | None = None
     """Attend only to positions less than this far away; None for all."""
     full_attention_layers: int = 0
@@ -156,7 +170,8 @@ class LlamaConfig(LanguageModelConfig):
         if not isinstance(self.positions, layers.RotaryPositions):
             raise ValueError(f"positions={self.positions!r}; expected RotaryPositions.")
         checks.positive_number("epsilon", self.epsilon)
-        for name in ("attention_bias", "attention_output_bias", "feed_forward_bias", "use_qk_norm"):
+        biases = "attention_bias", "attention_output_bias", "feed_forward_bias"
+        for name in (*biases, "use_qk_norm", "use_output_gate", "use_sinks"):
             checks.boolean(name, getattr(self, name))
         checks.non_negative_integer("full_attention_layers", self.full_attention_layers)
 
@@ -165,7 +180,9 @@ class LlamaConfig(LanguageModelConfig):
         dim, key_dim = self.embedding_dim, self.key_dim or self.embedding_dim // self.num_heads
         query_dim, key_value_dim = self.num_heads * key_dim, self.num_key_value_heads * key_dim
         attention = 2 * dim * query_dim + 2 * dim * key_value_dim + 2 * key_dim * self.use_qk_norm
-        biases = self.attention_bias * (query_dim + 2 * key_value_dim) + self.attention_output_bias * dim
+        attention += self.use_output_gate * query_dim * dim + self.use_sinks * self.num_heads
+        gate_bias = self.use_output_gate * query_dim
+        biases = self.attention_bias * (query_dim + 2 * key_value_dim + gate_bias) + self.attention_output_bias * dim
         feed_forward = 3 * dim * self.feed_forward_dim + self.feed_forward_bias * (2 * self.feed_forward_dim + dim)
         embeddings = vocabulary_size * dim * (1 if self.tie_embeddings else 2)
         return embeddings + self.num_layers * (attention + biases + feed_forward + 2 * dim) + dim
@@ -188,6 +205,8 @@ class LlamaConfig(LanguageModelConfig):
                 epsilon=self.epsilon,
                 positions=self.positions,
                 use_qk_norm=self.use_qk_norm,
+                use_output_gate=self.use_output_gate,
+                use_sinks=self.use_sinks,
                 num_key_value_heads=self.num_key_value_heads,
                 sliding_window=None if n < self.full_attention_layers else self.sliding_window,
                 residual_initializer="zeros",

@@ -10,14 +10,14 @@ from keras import ops
 from keras_seq.ops.attention.reference import causal_attention
 
 
-def is_plain_in_half_precision(q, k, v, dropout=None, segments=None) -> bool:
-    """Return whether the arguments are float16 or bfloat16, without dropout and segments."""
+def is_plain_in_half_precision(q, k, v, *others) -> bool:
+    """Return whether the arguments are float16 or bfloat16, without dropout, segments, sinks and decays."""
     is_half_precision = keras.backend.standardize_dtype(q.dtype) in ("float16", "bfloat16")
-    return dropout is None and segments is None and is_half_precision
+    return is_half_precision and all(x is None for x in others)
 
 
 @causal_attention.on("jax", supports=is_plain_in_half_precision, device="gpu")
-def flash_attention(q, k, v, dropout=None, segments=None):
+def flash_attention(q, k, v, *others):
     """Compute causal attention."""
     queries_per_key = q.shape[2] // k.shape[2]
     k, v = (ops.repeat(x, queries_per_key, axis=2) if queries_per_key > 1 else x for x in (k, v))

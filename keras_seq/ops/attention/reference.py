@@ -4,7 +4,10 @@
     y = weights v
 
 Without 1 / sqrt(K) the scores grow with K, and the softmax saturates. Several query heads may share one head of keys
-and values (multi-query: Shazeer, 2019; grouped-query: Ainslie et al., 2023).
+and values (multi-query: Shazeer, 2019; grouped-query: Ainslie et al., 2023). Two additions:
+
+    weights_s = e^score_s / (e^sink + sum e^score)   a sink a head takes a part of the weight (gpt-oss: OpenAI, 2025)
+    score_ts += c_t - c_s                            c: log decays, summed from the first position on (Lin et al., 2025)
 
 The position of an element is the number of non-padding elements before it; padding has position -1. So order,
 distances and the sliding window of a padded sequence are those of the sequence without padding. A row may hold several
@@ -28,7 +31,7 @@ from keras_seq.ops.dispatch import export_format, optimized
 from keras_seq.ops.tensor_checks import at_least_float32, where_valid
 
 
-def attention(q, k, v, mask=None, bias=None, scale: float | None = None, dropout: Callable | None = None):
+def attention(q, k, v, mask=None, bias=None, scale: float | None = None, dropout: Callable | None = None, sinks=None):
     """Compute softmax attention, with the softmax in float32 or wider.
 
     Args:
@@ -41,19 +44,22 @@ def attention(q, k, v, mask=None, bias=None, scale: float | None = None, dropout
         bias: Added to the scores, broadcastable to `[B, H, T, S]`.
         scale: Factor of the scores; 1 / sqrt(K) unless given.
         dropout: A function applied to the weights before the product with the values.
+        sinks: Scores `[H]` of a key without a value, which every query attends to; zeros make the softmax "off by
+            one". None for none.
 
     Returns:
-        `(y [B, T, H, K'], weights [B, H, T, S])`, weights before dropout, both in the dtype of v.
+        `(y [B, T, H, K'], weights [B, H, T, S])`, weights before dropout, both in the dtype of v. The weights of a
+        query sum to 1, with sinks to less.
 
     Raises:
         ValueError: If the shapes do not match, a tensor is complex, or the mask is a float mask.
     """
     q, k, v, mask = checked_attention_inputs(q, k, v, mask)
     if mask is None:
-        return softmax_attention(q, k, v, mask, bias, scale, dropout)
+        return softmax_attention(q, k, v, mask, bias, scale, dropout, sinks)
     is_finite = ops.logical_and(*(ops.all(ops.isfinite(x), axis=(2, 3)) for x in (k, v)))  # [B, S]
     k, v = where_valid(is_finite, k), where_valid(is_finite, v)  # a weight of 0 times NaN is NaN
-    y, weights = softmax_attention(q, k, v, mask, bias, scale, dropout)
+    y, weights = softmax_attention(q, k, v, mask, bias, scale, dropout, sinks)
     mask = mask[None] if len(mask.shape) == 2 else mask
     mask = mask[:, None] if len(mask.shape) == 3 else mask  # [B, H, T, S]
     is_nan = ops.any(ops.logical_and(mask, ops.logical_not(is_finite)[:, None, None]), axis=-1, keepdims=True)
@@ -82,7 +88,7 @@ def checked_attention_inputs(q, k, v, mask):
     return q, k, v, mask
 
 
-def softmax_attention(q, k, v, mask, bias=None, scale=None, dropout=None):
+def softmax_attention(q, k, v, mask, bias=None, scale=None, dropout=None, sinks=None):
     """Compute `attention` of checked arguments, keys and values finite where a mask hides some."""
     heads, key_dim = q.shape[2:]
     kv_heads = k.shape[2]
@@ -106,7 +112,7 @@ def softmax_attention(q, k, v, mask, bias=None, scale=None, dropout=None):
         if len(mask.shape) == 3:
             mask = ops.expand_dims(mask, 1)  # [B, 1, T, S]
         scores = ops.where(mask, scores, -1e30)
-    weights = ops.softmax(scores, axis=-1)
+    weights = softmax(scores, sinks)
     if mask is not None:
         weights = ops.where(mask, weights, 0.0)  # for queries with all keys masked
     weights = ops.cast(weights, v.dtype)
@@ -115,6 +121,23 @@ def softmax_attention(q, k, v, mask, bias=None, scale=None, dropout=None):
     dropped_weights = ops.reshape(dropped_weights, (batch_size, kv_heads, heads // kv_heads, length, size))
     y = ops.einsum("bngts,bsnk->btngk", dropped_weights, v)
     return ops.reshape(y, (batch_size, length, heads, v.shape[-1])), weights
+
+
+def softmax(scores, sinks=None):
+    """Compute the softmax of `scores [B, H, T, S]`, with `sinks [H]` in its denominator."""
+    if sinks is None:
+        return ops.softmax(scores, axis=-1)
+    sinks = ops.reshape(ops.cast(sinks, scores.dtype), (-1, 1, 1))  # [H, 1, 1]
+    highest = ops.max(scores, axis=-1, keepdims=True, initial=-1e30)  # with a first value, of an empty batch too
+    highest = ops.stop_gradient(ops.maximum(highest, sinks))
+    e = ops.exp(scores - highest)
+    return e / (ops.sum(e, axis=-1, keepdims=True) + ops.exp(sinks - highest))
+
+
+def decay_bias(queries, keys):
+    """Return what is left of keys at queries, in logarithms `[B, H, T, S]`, of sums `[B, T, H]` and `[B, S, H]`."""
+    queries, keys = (ops.swapaxes(x, 1, 2) for x in (queries, keys))
+    return ops.expand_dims(queries, 3) - ops.expand_dims(keys, 2)
 
 
 def _sizes_differ(*sizes):
@@ -130,7 +153,7 @@ def batch_and_length(x):
 
 
 @optimized
-def masked_attention(q, k, v, mask, bias, dropout):
+def masked_attention(q, k, v, mask, bias, dropout, sinks=None):
     """Compute `attention` without its weights, of keys and values that are finite where a mask hides some.
 
     Args:
@@ -140,15 +163,17 @@ def masked_attention(q, k, v, mask, bias, dropout):
         mask: Booleans `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may be 1), or None.
         bias: Added to the scores, broadcastable to `[B, H, T, S]`, or None.
         dropout: A `keras.layers.Dropout` for the weights, or None.
+        sinks: `[H]`, or None.
 
     Returns:
         y `[B, T, H, K']`.
     """
-    return softmax_attention(*checked_attention_inputs(q, k, v, mask), bias, dropout=_in_training(dropout))[0]
+    q, k, v, mask = checked_attention_inputs(q, k, v, mask)
+    return softmax_attention(q, k, v, mask, bias, dropout=_in_training(dropout), sinks=sinks)[0]
 
 
 @optimized
-def causal_attention(q, k, v, dropout=None, segments=None):
+def causal_attention(q, k, v, dropout=None, segments=None, sinks=None, decay_sums=None):
     """Compute `attention` of every position to itself and all earlier ones, without returning the weights.
 
     Args:
@@ -158,6 +183,8 @@ def causal_attention(q, k, v, dropout=None, segments=None):
         dropout: A `keras.layers.Dropout` for the weights, or None.
         segments: Number of the document at each position, int32 `[B, T]`, of which only the own is attended to; or
             None.
+        sinks: `[H]`, or None.
+        decay_sums: Log decays, summed from the first position on, `[B, T, H]`, float32 or wider; or None.
 
     Returns:
         y `[B, T, H, K']`.
@@ -167,7 +194,9 @@ def causal_attention(q, k, v, dropout=None, segments=None):
     if segments is not None:
         is_same = ops.equal(ops.expand_dims(segments, -1), ops.expand_dims(segments, -2))
         mask = ops.logical_and(mask, is_same)
-    return softmax_attention(*checked_attention_inputs(q, k, v, mask), dropout=_in_training(dropout))[0]
+    q, k, v, mask = checked_attention_inputs(q, k, v, mask)
+    bias = None if decay_sums is None else decay_bias(decay_sums, decay_sums)
+    return softmax_attention(q, k, v, mask, bias, dropout=_in_training(dropout), sinks=sinks)[0]
 
 
 @optimized

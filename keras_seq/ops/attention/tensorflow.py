@@ -7,6 +7,9 @@ The gradient recomputes the scores instead of storing them (FlashAttention, Dao 
 
     p = exp(scores - z);    dv += p^T dy;    ds = p (dy v^T - sum(dy y));    dq = ds k;    dk += ds^T q
 
+A sink is one more score in z, with a value of zero. Sums c of log decays add c_t - c_s to the scores; their gradients
+are sums of ds over rows and columns.
+
 The matmuls are TensorFlow's; the elementwise operations between them are compiled by XLA into one loop over memory
 each. Heads are processed a few at a time, so that the scores of a block stay in the processor's cache. Each block waits
 for the last but one: a matmul overlaps with elementwise operations, and at most two blocks are in memory.
@@ -27,7 +30,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_seq.ops.attention.reference import causal_attention, masked_attention
+from keras_seq.ops.attention.reference import causal_attention, masked_attention, softmax
 
 MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 128, 512  # a block has T / 8 queries, within these bounds
 MIN_SEQUENCE_LENGTH = 256  # T; below, the blocks cost more than the skipped half of the scores saves
@@ -37,14 +40,14 @@ MIN_SIZE = 2**18  # numbers that all keys of one query have; for fewer, the refe
 MIN_SIZE_OF_PARTS, NUM_PARTS = 2**21, 4  # fewer are read as a whole, which is compiled in less time than four parts
 
 
-def is_long(q, k, v, dropout=None, segments=None) -> bool:
+def is_long(q, k, v, dropout=None, segments=None, sinks=None, decay_sums=None) -> bool:
     """Return whether the arguments are float32 or bfloat16, with a known and large T, without dropout."""
     is_float = q.dtype in (tf.float32, tf.bfloat16)
     return dropout is None and is_float and (q.shape[1] or 0) >= MIN_SEQUENCE_LENGTH
 
 
 @causal_attention.on("tensorflow", supports=is_long, device="cpu")
-def blockwise(q, k, v, dropout=None, segments=None):
+def blockwise(q, k, v, dropout=None, segments=None, sinks=None, decay_sums=None):
     """Compute causal attention, block by block."""
     (length, heads), kv_heads = q.shape[1:3], k.shape[2]
     # Heads before positions, and the query heads that share keys beside each other: [B G, H / G, T, K]
@@ -52,7 +55,17 @@ def blockwise(q, k, v, dropout=None, segments=None):
     k, v = (tf.reshape(_heads_first(x), (-1, 1, length, x.shape[3])) for x in (k, v))
     if segments is not None:
         segments = tf.repeat(segments, kv_heads, axis=0)[:, None]  # [B G, 1, T]
-    y = tf.custom_gradient(lambda q, k, v: _attention(q, k, v, segments))(q, k, v)
+    extra = {}  # by query head, [B G, H / G, T]
+    if sinks is not None:
+        sinks = tf.broadcast_to(tf.cast(sinks, tf.float32)[:, None], (tf.shape(k)[0] // kv_heads, heads, 1))
+        extra["sinks"] = tf.reshape(sinks, (-1, heads // kv_heads, 1))
+    if decay_sums is not None:
+        decay_sums = tf.transpose(tf.cast(decay_sums, tf.float32), (0, 2, 1))
+        extra["decay_sums"] = tf.reshape(decay_sums, (-1, heads // kv_heads, length))
+    attend = tf.custom_gradient(
+        lambda q, k, v, *values: _attention(q, k, v, segments, **dict(zip(extra, values, strict=True)))
+    )
+    y = attend(q, k, v, *extra.values())
     return _heads_first(tf.reshape(y, (-1, heads, length, v.shape[3])))
 
 
@@ -75,7 +88,7 @@ def _query_blocks(length):
     return [(start, min(start + rows, length)) for start in range(0, length, rows)]
 
 
-def _attention(q, k, v, segments):
+def _attention(q, k, v, segments, sinks=None, decay_sums=None):
     """Return y and its gradient."""
     scale = q.shape[3] ** -0.5
     parts, finished = [], []
@@ -84,7 +97,8 @@ def _attention(q, k, v, segments):
         for start, end in _query_blocks(q.shape[2]):
             with tf.control_dependencies(finished[-2:-1]):
                 scores = tf.matmul(q[part, :, start:end], k[part, :, :end], transpose_b=True)
-            weights, normalizer = _softmax(scores, scale, _part(segments, part, end))
+            own = [_part(x, part, end) for x in (segments, sinks, decay_sums)]
+            weights, normalizer = _softmax(scores, scale, *own)
             rows.append(tf.matmul(weights, v[part, :, :end]))
             normalizers.append(normalizer)
             finished.append(rows[-1])
@@ -94,21 +108,25 @@ def _attention(q, k, v, segments):
     def gradient(dy):
         gradients, finished = [], []
         for part, (y_part, normalizers) in zip(_head_slices(q), parts, strict=True):
-            dq, dk, dv = [], None, None
+            dq, dk, dv, d_sinks, d_decays = [], None, None, None, None
             for (start, end), normalizer in reversed([*zip(_query_blocks(q.shape[2]), normalizers, strict=True)]):
                 q_i, dy_i, y_i = q[part, :, start:end], dy[part, :, start:end], y_part[:, :, start:end]
                 k_i, v_i = k[part, :, :end], v[part, :, :end]
                 with tf.control_dependencies(finished[-2:-1]):
                     scores = tf.matmul(q_i, k_i, transpose_b=True)
                     d_weights = tf.matmul(dy_i, v_i, transpose_b=True)
-                own = _part(segments, part, end)
-                weights, d_scores = _softmax_gradient(scores, scale, own, normalizer, d_weights, dy_i, y_i)
+                own = [_part(x, part, end) for x in (segments, sinks, decay_sums)]
+                weights, d_scores, d_sinks_i, d_decays_i = _softmax_gradient(
+                    scores, scale, *own, normalizer, d_weights, dy_i, y_i
+                )
                 dq.append(tf.matmul(d_scores, k_i))
                 dk = _accumulate(dk, tf.matmul(d_scores, q_i, transpose_a=True))
                 dv = _accumulate(dv, tf.matmul(weights, dy_i, transpose_a=True))
+                d_sinks, d_decays = _accumulate_ends(d_sinks, d_sinks_i), _accumulate_ends(d_decays, d_decays_i)
                 with tf.control_dependencies([dq[-1], dk, dv]):
                     finished.append(tf.no_op())
-            gradients.append((tf.concat(dq[::-1], axis=2), tf.cast(dk, k.dtype), tf.cast(dv, v.dtype)))
+            extra = [x for x in (d_sinks, d_decays) if x is not None]
+            gradients.append((tf.concat(dq[::-1], axis=2), tf.cast(dk, k.dtype), tf.cast(dv, v.dtype), *extra))
         return [tf.concat(tensors, axis=0) for tensors in zip(*gradients, strict=True)]
 
     return y, gradient
@@ -124,12 +142,19 @@ def _accumulate(total, part):
     return tf.concat([total[:, :, :end] + part, total[:, :, end:]], axis=2)
 
 
-def _part(segments, part, end):
-    return None if segments is None else segments[part, :, :end]
+def _accumulate_ends(total, part):
+    """Add the gradients `[N, H / G, end]` to the first positions of `[N, H / G, T]`."""
+    if total is None:
+        return part
+    return total + tf.pad(part, ((0, 0), (0, 0), (0, total.shape[2] - part.shape[2])))
 
 
-def _masked(scores, scale, segments):
-    """Scale the scores `[..., rows, end]` of the last rows before `end`, in float32.
+def _part(x, part, end):
+    return None if x is None else x[part, :, :end]
+
+
+def _masked(scores, scale, segments, decay_sums):
+    """Scale the scores `[..., rows, end]` of the last rows before `end`, in float32, and add what is left of the keys.
 
     They are -inf at later positions and where the `segments [..., end]` differ.
     """
@@ -137,27 +162,40 @@ def _masked(scores, scale, segments):
     masked = tf.range(end)[None] > tf.range(end - rows, end)[:, None]
     if segments is not None:
         masked |= segments[..., None, :] != segments[..., end - rows :, None]
-    return tf.where(masked, float("-inf"), scale * tf.cast(scores, tf.float32))
+    scores = scale * tf.cast(scores, tf.float32)
+    if decay_sums is not None:
+        scores += decay_sums[..., end - rows :, None] - decay_sums[..., None, :]
+    return tf.where(masked, float("-inf"), scores)
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _softmax(scores, scale, segments):
-    masked = _masked(scores, scale, segments)
+def _softmax(scores, scale, segments, sinks, decay_sums):
+    masked = _masked(scores, scale, segments, decay_sums)
     highest = tf.reduce_max(masked, axis=-1, keepdims=True)
+    if sinks is not None:
+        highest = tf.maximum(highest, sinks[..., None])
     e = tf.exp(masked - highest)
     total = tf.reduce_sum(e, axis=-1, keepdims=True)
+    if sinks is not None:
+        total += tf.exp(sinks[..., None] - highest)
     return tf.cast(e / total, scores.dtype), highest + tf.math.log(total)
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _softmax_gradient(scores, scale, segments, normalizer, d_weights, dy, y):
-    weights = tf.exp(_masked(scores, scale, segments) - normalizer)
+def _softmax_gradient(scores, scale, segments, sinks, decay_sums, normalizer, d_weights, dy, y):
+    weights = tf.exp(_masked(scores, scale, segments, decay_sums) - normalizer)
     mean = tf.reduce_sum(tf.cast(dy, tf.float32) * tf.cast(y, tf.float32), axis=-1, keepdims=True)
-    d_scores = scale * weights * (tf.cast(d_weights, tf.float32) - mean)
-    return tf.cast(weights, scores.dtype), tf.cast(d_scores, scores.dtype)
+    d_scores, d_sinks, d_decays = scale * weights * (tf.cast(d_weights, tf.float32) - mean), None, None
+    if sinks is not None:
+        d_sinks = -tf.reduce_sum(tf.exp(sinks[..., None] - normalizer) * mean, axis=2)
+    if decay_sums is not None:
+        rows, end = scores.shape[-2:]
+        of_queries = tf.pad(tf.reduce_sum(d_scores, axis=3), ((0, 0), (0, 0), (end - rows, 0)))
+        d_decays = (of_queries - tf.reduce_sum(d_scores, axis=2)) / scale
+    return tf.cast(weights, scores.dtype), tf.cast(d_scores, scores.dtype), d_sinks, d_decays
 
 
-def is_one_query(q, k, v, mask, bias, dropout) -> bool:
+def is_one_query(q, k, v, mask, bias, dropout, sinks=None) -> bool:
     """Return whether there is one query a sequence, and many keys, of known shapes."""
     shapes = q.shape, k.shape, v.shape
     return (
@@ -172,7 +210,7 @@ def is_one_query(q, k, v, mask, bias, dropout) -> bool:
 
 
 @masked_attention.on("tensorflow", supports=is_one_query, device="cpu")
-def one_query_attention(q, k, v, mask, bias, dropout):
+def one_query_attention(q, k, v, mask, bias, dropout, sinks=None):
     """Compute the attention of one query a sequence, `[B, 1, H, K']`."""
     batch_size, capacity, kv_heads, _ = k.shape
     mask = ops.ones((1, 1, 1, capacity), "bool") if mask is None else ops.cast(mask, "bool")
@@ -187,7 +225,7 @@ def one_query_attention(q, k, v, mask, bias, dropout):
         scores = ops.reshape(scores, (batch_size, -1, 1, size))
         if bias is not None:
             scores = scores + ops.cast(bias[..., :size], dtype)
-        weights = ops.softmax(ops.where(mask[..., :size], scores, -1e30), axis=-1)
+        weights = softmax(ops.where(mask[..., :size], scores, -1e30), sinks)
         weights = ops.where(mask[..., :size], weights, 0.0)  # for queries with all keys masked
         weights = ops.transpose(ops.reshape(weights, (batch_size, kv_heads, -1, size)), (0, 3, 1, 2))
         y = ops.sum(weights[..., None] * values, axis=1)

@@ -121,6 +121,8 @@ def describe(model) -> LlamaConfig:
         attention_output_bias=block.attention_output_bias,
         feed_forward_bias=block.feed_forward_bias,
         use_qk_norm=block.use_qk_norm,
+        use_output_gate=block.use_output_gate,
+        use_sinks=block.use_sinks,
         sliding_window=last.sliding_window,
         full_attention_layers=sum(block.sliding_window is None for block in blocks) if last.sliding_window else 0,
         tie_embeddings=model.head is None,
