@@ -24,7 +24,7 @@ COUNTS = {  # what is counted: at most
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
     "lines of keras_seq": 36_200,
-    "files of keras_seq": 216,
+    "files of keras_seq": 217,
     "lines of experiments": 8_600,
     "files of experiments": 44,
     "lines of tests": 40_500,
