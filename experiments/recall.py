@@ -1,7 +1,8 @@
-"""Which of pairs, copies, a parity and a needle does each model recall, and over which distance?
+"""Which of pairs, copies, a parity, permutations and a needle does each model recall, and over which distance?
 
-    python -m experiments.recall                                     # an LSTM, a Transformer and Mamba on five tasks
+    python -m experiments.recall                                     # an LSTM, a Transformer and Mamba on six tasks
     python -m experiments.recall --tasks associative_recall --models transformer hybrid gated_deltanet rwkv7
+    python -m experiments.recall --tasks parity permutations --models lstm mamba gated_deltanet deltaproduct
     python -m experiments.recall --num-seeds 3 --steps 2000
     python -m experiments.recall --smoke                             # tiny sizes, takes seconds
 
@@ -50,7 +51,7 @@ class RecallConfig:
     max_items: int = 8
     """Maximum number of pairs or letters to recall in training; tests go up to twice as many that fit."""
     alphabet_size: int = 32
-    """Number of letters, or of keys and of values; in parity there are two."""
+    """Number of letters, or of keys and of values; in parity there are two, of permutations 120."""
     steps: int = 800
     """Training steps of each run."""
     batch_size: int = 64
@@ -80,16 +81,17 @@ class RecallConfig:
         unused = {}
         if not any(RECALL_TASKS[name].has_items for name in self.tasks):
             unused["max_items"] = "a task with several items among --tasks"
-        if set(self.tasks) == {"parity"}:
-            unused["alphabet_size"] = "another task than parity among --tasks"
+        if all(RECALL_TASKS[name].num_ids for name in self.tasks):
+            unused["alphabet_size"] = "another task than parity and permutations among --tasks"
         return unused
 
     def task(self, name: str, seed: int = 0) -> RecallTask:
         """Return a task with its training sizes."""
         task = RECALL_TASKS[name]
         items = (1, self.max_items if task.has_items else 1)
-        alphabet_size = 2 if name == "parity" else self.alphabet_size
-        return task(alphabet_size, (task.min_length, self.max_length), items, self.batch_size, seed)
+        return task(
+            task.num_ids or self.alphabet_size, (task.min_length, self.max_length), items, self.batch_size, seed
+        )
 
     def test_sizes(self, name: str) -> list[tuple[int, int]]:
         """Return the lengths and numbers of items to test a task at, from small to large."""
@@ -249,9 +251,9 @@ COLUMNS = {
 }
 NOTES = (
     "Each model is trained on each task by itself. accuracy: of the ids to recall, at the largest length and number of "
-    "items of training (mean ± standard deviation over the seeds, if there are several); in parity, of the last bit. "
-    "twice as long: at twice that length, which was not trained. guessing: expected accuracy of a guess that knows all "
-    "but what has to be recalled, such as which values there are, but not whose."
+    "items of training (mean ± standard deviation over the seeds, if there are several); in parity and permutations, "
+    "of the last id. twice as long: at twice that length, which was not trained. guessing: expected accuracy of a "
+    "guess that knows all but what has to be recalled, such as which values there are, but not whose."
 )
 IMAGE = "![Accuracy in percent by length and number of items; sizes of training are framed](recall.png)"
 

@@ -14,6 +14,7 @@ from keras_seq.layers.base.state import ExplicitState
 from keras_seq.layers.dense import Dense, FeedForward, GatedFeedForward
 from keras_seq.layers.linear.gated_delta_net import GatedDeltaNet
 from keras_seq.layers.linear.gated_linear_attention import GatedLinearAttention
+from keras_seq.layers.linear.kimi_delta_attention import KimiDeltaAttention
 from keras_seq.layers.linear.mamba import Mamba2, SelectiveStateSpace
 from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D
 from keras_seq.layers.linear.mlstm import MLSTM
@@ -49,6 +50,7 @@ __all__ = [
     "GatedFeedForward",
     "GatedLinearAttention",
     "GriffinRecurrentBlock",
+    "KimiDeltaAttention",
     "LayerNormLSTM",
     "LayerNormalization",
     "LearnedPositions",

@@ -13,8 +13,10 @@ from keras_seq.models.families.encoders import BertConfig, BiLSTMConfig, masked_
 from keras_seq.models.families.hybrid import HybridConfig, RecurrentGemmaConfig
 from keras_seq.models.families.linear import (
     GatedDeltaNetConfig,
+    GatedDeltaProductConfig,
     GatedLinearAttentionConfig,
     HawkConfig,
+    KimiDeltaAttentionConfig,
     Mamba2Config,
     MambaConfig,
     RWKV7Config,
@@ -49,9 +51,11 @@ __all__ = [
     "GPT2Config",
     "GRUConfig",
     "GatedDeltaNetConfig",
+    "GatedDeltaProductConfig",
     "GatedLinearAttentionConfig",
     "HawkConfig",
     "HybridConfig",
+    "KimiDeltaAttentionConfig",
     "LSTMConfig",
     "LanguageModel",
     "LanguageModelConfig",

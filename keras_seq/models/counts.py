@@ -6,8 +6,8 @@ Count the floating-point operations of a model from its built layers.
                + attention  2 T H (K + K')        scores and values over all T, masked ones included
                + convolution  2 K D
                + scans  2 for each element of a linear state; Mamba: 6 E N (decay, input, state, output)
-               + matrix states  5 for each element (decay, 2 to write, 2 to read); the delta rule: 9 (2 to read, 2 to
-                 write what is replaced)
+               + matrix states  5 for each element (decay, 2 to write, 2 to read); n delta rules: 3 + 6 n (2 to write, 2
+                 to read and 2 to write what is replaced)
     training   3 x forward                         the gradients of weights and inputs cost a forward pass each
 
 (Kaplan et al., 2020, arXiv:2001.08361, section 2.1.) An embedding lookup costs nothing; a tied embedding counts as the
@@ -25,6 +25,7 @@ from keras_seq.layers import (
     CausalDepthwiseConv1D,
     GatedDeltaNet,
     GatedLinearAttention,
+    KimiDeltaAttention,
     LearnedPositions,
     Mamba2,
     MinGRU,
@@ -69,7 +70,9 @@ def _layer_flops(layer, length):
             return 5 * _state_size(layer)
         case MLSTM():
             return 5 * _state_size(layer) + 2 * math.prod(layer.gates_kernel.shape)
-        case GatedDeltaNet() | RWKV7TimeMix():
+        case GatedDeltaNet():
+            return (3 + 6 * layer.num_householder) * _state_size(layer)
+        case KimiDeltaAttention() | RWKV7TimeMix():
             return 9 * _state_size(layer)
         case CausalDepthwiseConv1D() | BlockDiagonalDense():
             return 2 * math.prod(layer.kernel.shape)

@@ -4,8 +4,9 @@
     y_t = q_t S_t                                  S: [K, V];  q, k, a, b: [K];  v, u: [V];  w: decay of each row of S
 
 Without a and b this is linear attention with decay (gated linear attention, Mamba-2, mLSTM). With a = -k and b = k it
-is the gated delta rule (Yang et al., 2024, arXiv:2412.06464): it replaces what the state holds for a key. RWKV-7 has
-another b.
+is the gated delta rule (Yang et al., 2024, arXiv:2412.06464): it replaces what the state holds for a key. Kimi Delta
+Attention has another decay for each row, and RWKV-7 another b, too. Several delta rules at a position (DeltaProduct;
+Siems et al., 2025, arXiv:2502.10297) are so many positions, of which the first one decays and the last one is read.
 
 In a chunk that starts from S, with w(s, t] the product of the decays after s up to t, the u solve a triangular system,
 u_t = a_t w(0, t] S + sum_{s<t} a_t w(s, t] (b_s u_s + k_s v_s). So u = W S + U (the WY form), the state after the chunk
@@ -19,6 +20,7 @@ import itertools
 import math
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_seq.ops.dispatch import export_format
@@ -30,16 +32,43 @@ MAX_EXPONENT = 40.0  # the factors of a product of decays are from exp(-40) to e
 
 
 def matrix_recurrence(
-    q, k, v, log_decay, state, channel_log_decay=None, a=None, b=None, chunk_size: int = 64, reset_mask=None
+    q, k, v, log_decay, state, channel_log_decay=None, a=None, b=None, chunk_size=64, reset_mask=None, clip=True
 ):
-    """Compute y at every position and the last state."""
+    """Compute y at every position and the last state.
+
+    With `clip`, the decay of a row is at least exp(-80 / chunk_size), which is faster than the exact one. Where k, v
+    and a have n times the heads of `log_decay [B, T, H]`, they hold n delta rules a position, one after the other.
+    """
     args = q, k, v, log_decay, channel_log_decay, a, b, reset_mask
+    if (count := v.shape[2] // log_decay.shape[2]) > 1:
+        return _several_rules(q, k, v, log_decay, a, reset_mask, state, count, chunk_size)
     if v.shape[1] == 1:
         return _one_position(*args, state)
     if export_format() is not None:
         return _position_by_position(*args, state)
     compute = _chunked if isinstance(v.shape[1], int) and v.shape[1] <= GROUP_SIZE else _grouped
-    return compute(*args, state, chunk_size)
+    return compute(*args, state, chunk_size, clip)
+
+
+def _several_rules(q, k, v, log_decay, a, reset_mask, state, count, chunk_size):
+    """Compute `count` delta rules at each position, for k and a `[B, T, count H, K]` and v `[B, T, count H, V]`."""
+    batch_size, length, heads = *ops.shape(v)[:2], log_decay.shape[2]
+    if v.shape[1] == 1:
+        parts = zip(*(ops.split(x, count, axis=2) for x in (k, v, a)), strict=True)
+        for n, (k, v, a) in enumerate(parts):
+            decay, mask = (ops.zeros_like(log_decay), None) if n else (log_decay, reset_mask)
+            y, state = _one_position(q, k, v, decay, None, a, None, mask, state)
+        return y, state
+    k, v, a = (ops.reshape(x, (batch_size, length * count, heads, x.shape[3])) for x in (k, v, a))
+
+    def spread(x, place):  # [B, T, ...] -> [B, T count, ...], zeros at all but one of the count places
+        parts = [x if n == place else ops.zeros_like(x) for n in range(count)]
+        return ops.reshape(ops.stack(parts, axis=2), (batch_size, length * count, *x.shape[2:]))
+
+    reset_mask = None if reset_mask is None else spread(reset_mask, 0)
+    q, log_decay = spread(q, count - 1), spread(log_decay, 0)
+    y, state = matrix_recurrence(q, k, v, log_decay, state, a=a, chunk_size=chunk_size, reset_mask=reset_mask)
+    return ops.reshape(y, (batch_size, length, count, heads, v.shape[3]))[:, :, -1], state
 
 
 def _one_position(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state):
@@ -88,7 +117,7 @@ def _position_by_position(*args):
     return ops.reshape(y, (batch_size, length, *output_shape)), ops.reshape(state, (batch_size, *shape))
 
 
-def _grouped(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state, chunk_size):
+def _grouped(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state, chunk_size, clip):
     """Compute `matrix_recurrence`, one group of chunks after the other."""
     batch_size, length, dtype = ops.shape(v)[0], ops.shape(v)[1], v.dtype
     num_groups = -(-length // max(GROUP_SIZE, chunk_size))
@@ -108,7 +137,7 @@ def _grouped(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state, chu
         ]
         if reset_mask is not None:
             parts[-1] = parts[-1] > 0
-        y, state = _chunked(*parts, ops.reshape(state, (batch_size, *state_shape)), chunk_size)
+        y, state = _chunked(*parts, ops.reshape(state, (batch_size, *state_shape)), chunk_size, clip)
         y = ops.reshape(y, (batch_size, size * math.prod(output_shape)))
         return y, ops.reshape(state, (batch_size, math.prod(state_shape)))
 
@@ -128,7 +157,7 @@ def _grouped(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state, chu
     return y, ops.reshape(state, (batch_size, *state_shape))
 
 
-def _chunked(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state, chunk_size):
+def _chunked(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state, chunk_size, clip):
     """Compute `matrix_recurrence`, all chunks together."""
     batch_size, length, size = ops.shape(v)[0], ops.shape(v)[1], chunk_size
     if isinstance(v.shape[1], int):
@@ -144,23 +173,20 @@ def _chunked(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state, chu
     q, k, v, g = chunks(q), chunks(k), chunks(v), chunks(log_decay)
     decays, from_start, to_end = _pairwise_decays(g)  # [B, n, H, C, C], twice [B, n, H, C, 1]
     total = ops.expand_dims(from_start[..., -1, :], -1)  # [B, n, H, 1, 1]
-    middle_to, to_middle = 1.0, 1.0  # decays to a position from a fixed point, and back: their product is w(s, t]
+    products = _products
     if channel_log_decay is not None:
-        rates = ops.maximum(chunks(channel_log_decay), -2 * MAX_EXPONENT / size)
-        if reset_mask is None:
-            exponents = ops.cumsum(rates, axis=3)
-        else:  # sums within a document: differences of longer ones would depend on the one before, by rounding
-            resets = ops.where(ops.expand_dims(reset_mask, -1), ops.cast(LOG_ZERO, rates.dtype), 0)
-            exponents = ops.matmul(_pairwise_decays(chunks(resets))[0], rates)
-        last = exponents[..., -1:, :]
-        middle_to, to_middle = ops.exp(exponents + MAX_EXPONENT), ops.exp(-MAX_EXPONENT - exponents)
-        from_start, to_end = from_start * ops.exp(exponents), to_end * ops.exp(last - exponents)
-        total = total * ops.swapaxes(ops.exp(last), -1, -2)  # [B, n, H, K, 1]
+        rates = chunks(channel_log_decay)
+        if clip:
+            resets = None if reset_mask is None else ops.where(reset_mask[..., None], LOG_ZERO, 0.0)
+            products, *decays_of_rows = _products_from_the_middle(rates, None if resets is None else chunks(resets))
+        else:
+            products, *decays_of_rows = _products_by_halves(rates)
+        total = total * ops.swapaxes(decays_of_rows[0][..., -1:, :], -1, -2)  # [B, n, H, K, 1]
+        from_start, to_end = from_start * decays_of_rows[0], to_end * decays_of_rows[1]
     causal = ops.tril(ops.ones((size, size), "bool"))
 
     def scores(left, right, allowed=causal):  # left_t w(s, t] right_s for s up to t, [B, n, H, C, C]
-        products = ops.matmul(left * middle_to, ops.swapaxes(right * to_middle, -1, -2))
-        return decays * ops.where(allowed, products, 0.0)  # where first: later positions may be inf
+        return decays * ops.where(allowed, products(left, right), 0.0)  # where first: later positions may be inf
 
     qk, written = scores(q, k), ops.matmul(ops.swapaxes(k * to_end, -1, -2), v)
     if a is None:
@@ -196,6 +222,50 @@ def _pairwise_decays(g):
     decays = ops.where(ops.tril(ops.ones((size, size), "bool")), ops.exp(sums), 0.0)
     from_start = ops.exp(sums[..., :1] + g[..., :1, None])
     return decays, from_start, ops.expand_dims(decays[..., -1, :], -1)
+
+
+def _products(left, right):
+    """Return left_t right_s, `[..., C, C]`."""
+    return ops.matmul(left, ops.swapaxes(right, -1, -2))
+
+
+# Of rows that decay each at its own rate: a function that computes left_t w(s, t] right_s for s up to t, and the decays
+# from the start and to the end of a chunk, `[B, n, H, C, K]` each.
+
+
+def _products_from_the_middle(rates, resets):
+    """Write the decay between positions as one from a fixed point and one to it, clipped so that both are finite."""
+    rates = ops.maximum(rates, -2 * MAX_EXPONENT / rates.shape[-2])
+    if resets is None:
+        exponents = ops.cumsum(rates, axis=3)
+    else:  # sums within a document: differences of longer ones would depend on the one before, by rounding
+        exponents = ops.matmul(_pairwise_decays(ops.cast(resets, rates.dtype))[0], rates)
+    middle_to, to_middle = ops.exp(exponents + MAX_EXPONENT), ops.exp(-MAX_EXPONENT - exponents)
+    from_start, to_end = ops.exp(exponents), ops.exp(exponents[..., -1:, :] - exponents)
+    return lambda left, right: _products(left * middle_to, right * to_middle), from_start, to_end
+
+
+def _products_by_halves(rates):
+    """Write the decay between positions as one to a border and one from it, of which none overflows at any rate.
+
+    Two positions lie in the two halves of one part of a chunk, of 2, 4, 8, ... positions, with the border between.
+    """
+    size = rates.shape[-2]
+    t, s = np.arange(size)[:, None], np.arange(size)
+    sums, is_pair = [s <= t, s > t, np.zeros((size, size))], [t == s]
+    for half in (2**level for level in range((size - 1).bit_length())):
+        border = t // (2 * half) * (2 * half) + half
+        sums.append(np.where(t < border, (t < s) & (s < border), (border <= s) & (s <= t)))
+        is_pair.append((border == border.T) & (s < border) & (border <= t))
+    sums, is_pair = (ops.convert_to_tensor(np.stack(x).astype("float32"), rates.dtype) for x in (sums, is_pair))
+    decays = ops.exp(ops.matmul(sums, ops.expand_dims(rates, -3)))  # [B, n, H, 3 + log2 C, C, K]
+    by_level = decays[..., 2:, :, :]
+
+    def products(left, right):
+        left, right = ops.expand_dims(left, -3) * by_level, ops.expand_dims(right, -3) * by_level
+        return ops.sum(is_pair * _products(left, right), axis=-3)
+
+    return products, decays[..., 0, :, :], decays[..., 1, :, :]
 
 
 def _states(decay, written, state):

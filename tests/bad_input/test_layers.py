@@ -12,7 +12,7 @@ from tests.layers.test_contract import BACKEND, CASES, B, D, T, arrays, run
 WHOLE = (0, -1, 1.5, "x", None, True, float("nan"), 2**63)
 HEADED = (
     *(layers.RGLRU, layers.GriffinRecurrentBlock, layers.Mamba2, layers.GatedLinearAttention, layers.GatedDeltaNet),
-    *(layers.MLSTM, layers.SLSTM, layers.RWKV7TimeMix),
+    *(layers.KimiDeltaAttention, layers.MLSTM, layers.SLSTM, layers.RWKV7TimeMix),
 )
 NO_SIZES = tuple(value for value in WHOLE if value is not None)  # where None is allowed
 FRACTION = (-0.1, 1.0, "x", None, True, float("nan"), float("inf"))
@@ -34,7 +34,9 @@ LAYERS = [  # what is made, its other arguments, the argument, its bad values
     *((layers.GriffinRecurrentBlock, HEADS, *case) for case in (("head_dim", NO_SIZES), ("kernel_size", WHOLE))),
     *((layers.Mamba2, HEADS, name, WHOLE) for name in ("head_dim", "state_dim", "num_groups")),
     *((layers.GatedLinearAttention, HEADS, *case) for case in (("key_dim", NO_SIZES), ("gate_rank", WHOLE))),
-    (layers.GatedDeltaNet, HEADS, "value_dim", NO_SIZES),
+    *((layers.GatedDeltaNet, HEADS, *case) for case in (("value_dim", NO_SIZES), ("num_householder", WHOLE))),
+    (layers.GatedDeltaNet, HEADS, "allow_neg_eigval", (0, 1, "x", None)),
+    *((layers.KimiDeltaAttention, HEADS, name, NO_SIZES) for name in ("key_dim", "value_dim", "gate_rank")),
     (layers.MLSTM, HEADS, "qkv_block_size", WHOLE),
     (layers.RWKV7TimeMix, HEADS, "rank", NO_SIZES),
     (layers.RWKV7ChannelMix, {}, "feed_forward_dim", WHOLE),

@@ -89,7 +89,7 @@ MISTAKES = {
     ],
     "recall": [
         *("--max-items 9 | at most half the --max-length, 8", "--alphabet-size 31 | 32", "--tasks parity parity"),
-        *("--models lstm lstm", "--tasks parity --alphabet-size 40 | --alphabet-size"),
+        *("--models lstm lstm", "--tasks parity permutations --alphabet-size 40 | --alphabet-size"),
         "--tasks parity --max-items 2 | --max-items",
     ],
     "recipe_ablation": [

@@ -145,7 +145,13 @@ CASES = {
     ),
     "GatedDeltaNet": Case(
         lambda **k: layers.GatedDeltaNet(
-            num_heads=2, key_dim=3, value_dim=5, kernel_size=2, epsilon=1e-3, use_bias=True,
+            num_heads=2, key_dim=3, value_dim=5, kernel_size=2, num_householder=2, allow_neg_eigval=True, epsilon=1e-3,
+            use_bias=True, kernel_initializer="he_normal", output_initializer="orthogonal", **k,
+        )
+    ),
+    "KimiDeltaAttention": Case(
+        lambda **k: layers.KimiDeltaAttention(
+            num_heads=2, key_dim=3, value_dim=5, kernel_size=2, gate_rank=4, epsilon=1e-3, use_bias=True,
             kernel_initializer="he_normal", output_initializer="orthogonal", **k,
         )
     ),

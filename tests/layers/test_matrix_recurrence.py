@@ -11,30 +11,41 @@ from tests.layers.conftest import compiled
 BACKEND = keras.backend.backend()
 B, H, K, V = 2, 3, 4, 5
 numpy = ops.convert_to_numpy
-KINDS = {"linear": (), "channels": ("channel_log_decay",), "delta": ("a",), "general": ("channel_log_decay", "a", "b")}
-PARTS = ("channels", "delta")  # of the general one
+KINDS = {
+    "linear": (),
+    "channels": ("channel_log_decay",),
+    "delta": ("a",),
+    "general": ("channel_log_decay", "a", "b"),
+    "kda": ("channel_log_decay", "a"),  # which is not clipped
+    "product": ("a",),  # several delta rules at a position
+}
+RULES = 3
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 def oracle(q, k, v, log_decay, state, channel_log_decay=None, a=None, b=None):
-    """One row, position and head after the other, in float64."""
-    (batch, length, heads, _), width = v.shape, state.shape[2]
-    q, k = (np.broadcast_to(x, (batch, length, heads, width)) for x in (q, k))
-    state, y = state.astype("float64"), np.zeros(v.shape)
+    """One row, position, head and delta rule after the other, in float64."""
+    (batch, length, heads), (_, _, width, value_width) = log_decay.shape, state.shape
+    q, k = (np.broadcast_to(x, (batch, length, max(heads, x.shape[2]), width)) for x in (q, k))
+    state, y = state.astype("float64"), np.zeros((batch, length, heads, value_width))
     for n, t, h in np.ndindex(batch, length, heads):
-        decayed = np.exp(log_decay[n, t, h]) * state[n, h]
+        new = np.exp(log_decay[n, t, h]) * state[n, h]
         if channel_log_decay is not None:
-            decayed = np.exp(channel_log_decay[n, t, h])[:, None] * decayed
-        new = decayed + np.outer(k[n, t, h], v[n, t, h])
-        if a is not None:
-            new = new + np.outer((k if b is None else b)[n, t, h], a[n, t, h] @ decayed)
+            new = np.exp(channel_log_decay[n, t, h])[:, None] * new
+        for rule in range(h, v.shape[2], heads):
+            before, at = new, (n, t, rule)
+            new = before + np.outer(k[at], v[at])
+            if a is not None:
+                new = new + np.outer((k if b is None else b)[at], a[at] @ before)
         state[n, h], y[n, t, h] = new, q[n, t, h] @ new
     return y, state
 
 
 def arguments(kind, length, dtype="float64", seed=0, shared=False):
     random = np.random.default_rng(seed)
-    vectors = {name: random.normal(size=(B, length, H, K)) * 0.6 for name in ("q", "k", "a", "b")}
+    rules = RULES if kind == "product" else 1
+    heads = {"q": H, "k": rules * H, "a": rules * H, "b": H}
+    vectors = {name: random.normal(size=(B, length, count, K)) * 0.6 for name, count in heads.items()}
     decays = {
         "log_decay": -random.exponential(size=(B, length, H)),
         "channel_log_decay": -random.exponential(size=(B, length, H, K)),
@@ -42,7 +53,7 @@ def arguments(kind, length, dtype="float64", seed=0, shared=False):
     values = {
         **vectors,
         **decays,
-        "v": random.normal(size=(B, length, H, V)),
+        "v": random.normal(size=(B, length, rules * H, V)),
         "state": random.normal(size=(B, H, K, V)),
     }
     if shared:
@@ -50,9 +61,14 @@ def arguments(kind, length, dtype="float64", seed=0, shared=False):
     return {name: values[name].astype(dtype) for name in ("q", "k", "v", "log_decay", "state", *KINDS[kind])}
 
 
+def recurrence(values, chunk_size=64):
+    clip = set(values) != {*arguments("kda", 1)}
+    return matrix_recurrence(**values, chunk_size=chunk_size, clip=clip)
+
+
 def run(arguments, chunk_size):
     values = {name: ops.convert_to_tensor(value) for name, value in arguments.items()}
-    return [numpy(part) for part in compiled(lambda v: matrix_recurrence(**v, chunk_size=chunk_size))(values)]
+    return [numpy(part) for part in compiled(lambda v: recurrence(v, chunk_size))(values)]
 
 
 @kinds
@@ -121,10 +137,10 @@ def test_gradients_are_those_of_the_loop(monkeypatch, float64, gradients, kind, 
     monkeypatch.setattr(module, "GROUP_SIZE", group_size)
     values = arguments(kind, 7)
     names, random = list(values), np.random.default_rng(1)
-    weights = random.normal(size=values["v"].shape), random.normal(size=values["state"].shape)
+    weights = random.normal(size=(B, 7, H, V)), random.normal(size=values["state"].shape)
 
     def chunked(tensors):
-        y, state = matrix_recurrence(**dict(zip(names, tensors, strict=True)), chunk_size=3)
+        y, state = recurrence(dict(zip(names, tensors, strict=True)), chunk_size=3)
         return ops.sum(y * ops.convert_to_tensor(weights[0])) + ops.sum(state * ops.convert_to_tensor(weights[1]))
 
     got = gradients(compiled(chunked), list(values.values()))
@@ -148,13 +164,13 @@ def test_in_float32_nothing_overflows_and_equal_keys_do_not_grow(gradients, kind
     if "b" in values:
         values["b"] = values["k"]
     if "channel_log_decay" in values:
-        values["channel_log_decay"][:] = decay / 100
+        values["channel_log_decay"][:] = decay / (1 if kind == "kda" else 100)
     got = run(values, 64)
     for found, expected in zip(got, oracle(**values), strict=True):
         np.testing.assert_allclose(found, expected, atol=2e-4, rtol=2e-4)
 
     def loss(tensors):
-        return ops.sum(ops.square(matrix_recurrence(**dict(zip(values, tensors, strict=True)))[0]))
+        return ops.sum(ops.square(recurrence(dict(zip(values, tensors, strict=True)))[0]))
 
     assert all(np.isfinite(g).all() for g in gradients(compiled(loss), list(values.values())))
 
@@ -169,7 +185,7 @@ def test_channel_decays_are_clipped_where_they_would_overflow():
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="JAX tells what a gradient stores, by shapes")
-@kinds
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "product"])  # which adds zeros to its arguments
 def test_the_gradient_stores_arguments_and_the_state_before_each_group(monkeypatch, kind):
     import jax
 
@@ -177,7 +193,7 @@ def test_the_gradient_stores_arguments_and_the_state_before_each_group(monkeypat
 
     def stored(length):
         values = {name: ops.convert_to_tensor(value) for name, value in arguments(kind, length, "float32").items()}
-        residuals = jax.eval_shape(lambda v: jax.vjp(lambda v: matrix_recurrence(**v, chunk_size=8), v)[1], values)
+        residuals = jax.eval_shape(lambda v: jax.vjp(lambda v: recurrence(v, chunk_size=8), v)[1], values)
         size_of_arguments = sum(value.size for value in values.values())
         return sum(leaf.size for leaf in jax.tree.leaves(residuals)), size_of_arguments
 
@@ -202,7 +218,7 @@ def test_one_graph_serves_every_length(monkeypatch, kind):
         traces.append(1)
         with tf.GradientTape() as tape:
             tape.watch(arguments)
-            y, state = matrix_recurrence(**arguments, chunk_size=4)
+            y, state = recurrence(arguments, chunk_size=4)
             loss = tf.reduce_sum(y * y) + tf.reduce_sum(state)
         return y, state, tape.gradient(loss, arguments)
 

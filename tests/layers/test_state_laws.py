@@ -23,6 +23,10 @@ MIXERS = {
     "Mamba2": lambda **k: layers.Mamba2(2, head_dim=3, state_dim=4, kernel_size=3, **k),
     "GatedLinearAttention": lambda **k: layers.GatedLinearAttention(2, gate_rank=3, **k),
     "GatedDeltaNet": lambda **k: layers.GatedDeltaNet(2, kernel_size=3, **k),
+    "Gated DeltaProduct": lambda **k: layers.GatedDeltaNet(
+        2, kernel_size=3, num_householder=2, allow_neg_eigval=True, **k
+    ),
+    "KimiDeltaAttention": lambda **k: layers.KimiDeltaAttention(2, kernel_size=3, **k),
     "MLSTM": lambda **k: layers.MLSTM(2, qkv_block_size=3, kernel_size=3, **k),
     "SLSTM": lambda **k: layers.SLSTM(2, kernel_size=3, **k),
     "RWKV7TimeMix": lambda **k: layers.RWKV7TimeMix(2, rank=3, **k),
@@ -45,7 +49,7 @@ OTHERS = SINGLE | {
     )
 }
 MAKERS = MIXERS | OTHERS
-QUICK = ("GatedDeltaNet", "SLSTM", "RWKV7Blocks")
+QUICK = ("GatedDeltaNet", "Gated DeltaProduct", "KimiDeltaAttention", "SLSTM", "RWKV7Blocks")
 # those that are parts of others, or have the recurrence of another
 LIKE_OTHERS = ("GriffinRecurrentBlock", "GatedLinearAttention", "RWKV7TimeMix")
 ON_JAX = (*QUICK, "LSTM", "MinGRU")

@@ -15,7 +15,7 @@ VOCABULARY = 11
 NUMBERS = {
     *("embedding_dim", "units", "num_layers", "num_encoder_layers", "num_decoder_layers", "num_heads"),
     *("num_key_value_heads", "feed_forward_dim", "context_length", "kernel_size", "state_dim", "expand", "head_dim"),
-    *("num_groups", "gate_rank", "rank", "num_tags", "num_segments", "sliding_window", "lru_width"),
+    *("num_groups", "gate_rank", "rank", "num_householder", "num_tags", "num_segments", "sliding_window", "lru_width"),
 }
 WRONG = {
     **dict.fromkeys(NUMBERS, (0, -1, 1.5)),
@@ -26,7 +26,8 @@ WRONG = {
 }
 OF_ONE = {  # further values, by model
     **{
-        name: {"kernel_size": 1} for name in ("mingru", "minlstm", "mamba", "mamba2", "hawk", "gated_deltanet", "xlstm")
+        name: {"kernel_size": 1}
+        for name in ("mingru", "minlstm", "mamba", "mamba2", "hawk", "gated_deltanet", "deltaproduct", "kda", "xlstm")
     },
     **{name: {"num_heads": 3} for name in ("bert", "seq2seq")},
     **{name: {"num_heads": 3, "context_length": None} for name in ("transformer", "gpt2", "llama")},

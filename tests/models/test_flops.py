@@ -8,7 +8,14 @@ from keras import ops
 
 import keras_seq.ops
 from keras_seq.layers.introspection import iter_layers
-from keras_seq.layers.linear import gated_delta_net, gated_linear_attention, mamba, mlstm, rwkv7_time_mix
+from keras_seq.layers.linear import (
+    gated_delta_net,
+    gated_linear_attention,
+    kimi_delta_attention,
+    mamba,
+    mlstm,
+    rwkv7_time_mix,
+)
 from keras_seq.models import LANGUAGE_MODELS, MODELS, LSTMConfig, TransformerConfig
 from keras_seq.models.config import tiny_config
 from keras_seq.models.counts import flops_per_token
@@ -16,7 +23,7 @@ from keras_seq.models.counts import flops_per_token
 V, T = 7, 8
 SIZES = {"embedding_dim": 8, "units": 6, "num_layers": 2, "feed_forward_dim": 5, "state_dim": 3, "context_length": T}
 TRANSFORMER = TransformerConfig(8, 2, 2, 12, context_length=T)
-STATES = {"GatedLinearAttention": 5, "Mamba2": 5, "MLSTM": 5, "GatedDeltaNet": 9, "RWKV7TimeMix": 9}  # per element
+STATES = {"GatedLinearAttention": 5, "Mamba2": 5, "MLSTM": 5, "KimiDeltaAttention": 9, "RWKV7TimeMix": 9}  # per element
 
 
 def elementwise(layer):
@@ -30,9 +37,10 @@ def elementwise(layer):
         return 2 * layer.decay.shape[0]
     if kind == "SelectiveStateSpace":
         return 6 * math.prod(layer.log_a.shape)  # 6 E N
-    if kind in STATES:
+    if kind in STATES or kind == "GatedDeltaNet":
         (matrix,) = (part for part in keras.tree.flatten(layer.get_initial_state(1)) if len(part.shape) == 4)
-        return STATES[kind] * math.prod(matrix.shape)  # H K V
+        count = STATES[kind] if kind in STATES else 3 + 6 * layer.num_householder  # decay and read once
+        return count * math.prod(matrix.shape)  # H K V
     return 0
 
 
@@ -59,12 +67,12 @@ def products(graph, times=1):
 
 def no_matrix_products(q, k, v, log_decay, state, **kwargs):
     """In place of `matrix_recurrence`, whose products over chunks are another way to do what is counted by element."""
-    return v + ops.sum(q) + ops.sum(k), state
+    return v[:, :, : log_decay.shape[2]] + ops.sum(q) + ops.sum(k), state
 
 
 @pytest.fixture(autouse=True)
 def _by_element(monkeypatch):
-    for module in (gated_delta_net, gated_linear_attention, mamba, mlstm, rwkv7_time_mix):
+    for module in (gated_delta_net, gated_linear_attention, kimi_delta_attention, mamba, mlstm, rwkv7_time_mix):
         monkeypatch.setattr(module, "matrix_recurrence", no_matrix_products)
 
 

@@ -17,6 +17,8 @@ SMALL = {
     "hawk": models.HawkConfig(**WITH_FEED_FORWARD),
     "gla": models.GatedLinearAttentionConfig(**WITH_FEED_FORWARD),
     "gated_deltanet": models.GatedDeltaNetConfig(**WITH_FEED_FORWARD),
+    "deltaproduct": models.GatedDeltaProductConfig(**WITH_FEED_FORWARD),
+    "kda": models.KimiDeltaAttentionConfig(**WITH_FEED_FORWARD),
     "xlstm": models.XLSTMConfig(**WITH_FEED_FORWARD),
     "rwkv7": models.RWKV7Config(**WITH_FEED_FORWARD, rank=3),
     "hybrid": models.HybridConfig(**WITH_FEED_FORWARD, context_length=6),
@@ -46,8 +48,9 @@ def test_a_pattern_is_repeated_over_the_blocks():
     model = dataclasses.replace(SMALL["hybrid"], num_layers=5, pattern="ra").build_model(V)
     griffin, attention = layers.GriffinRecurrentBlock, layers.TransformerBlock
     assert kinds(model) == [griffin, attention, griffin, attention, griffin]
-    model = dataclasses.replace(SMALL["hybrid"], num_layers=5, pattern="dgmar").build_model(V)
-    assert kinds(model) == [layers.GatedDeltaNet, layers.GatedLinearAttention, layers.Mamba2, attention, griffin]
+    model = dataclasses.replace(SMALL["hybrid"], num_layers=6, pattern="dgkmar").build_model(V)
+    linear = [layers.GatedDeltaNet, layers.GatedLinearAttention, layers.KimiDeltaAttention, layers.Mamba2]
+    assert kinds(model) == [*linear, attention, griffin]
     assert kinds(SMALL["xlstm"].build_model(V)) == [layers.MLSTM, layers.MLSTM, layers.SLSTM]
 
 

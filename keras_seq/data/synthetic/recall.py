@@ -1,9 +1,10 @@
-"""Generate tasks of memory: what came before has to be found again, counted or kept for long.
+"""Generate tasks of memory: what came before has to be found again, counted, composed or kept for long.
 
     associative_recall   k_1 v_1 ... k_N v_N . . . | keys, in any order         the value of each key
     induction            a_1 ... a_L | N of the letters                        the letter that followed each
     selective_copy       L places, N of them with a letter | N times ?          the letters in order
     parity               L bits                                                the parity of all bits so far
+    permutations         L permutations of five things              the product of all so far
     needle               letters ! v, L - 1 letters | ?                         v, which stands L positions before
 
 L, the length, and N, the number of items, are drawn for each row; right of the bar every position has a target, and
@@ -11,10 +12,12 @@ short rows are padded at their end. `solve` finds the targets from the ids alone
 is the accuracy of a guess that knows all but what has to be recalled.
 
 Arora et al. (2023, "Zoology", arXiv:2312.04927); Olsson et al. (2022, "In-context Learning and Induction Heads"); Gu
-and Dao (2023, "Mamba", arXiv:2312.00752); Hahn (2020, "Theoretical Limitations of Self-Attention").
+and Dao (2023, "Mamba", arXiv:2312.00752); Hahn (2020, "Theoretical Limitations of Self-Attention"); Merrill, Petty
+and Sabharwal (2024, "The Illusion of State in State-Space Models", arXiv:2404.08819).
 """
 
 import dataclasses
+import itertools
 from typing import ClassVar
 
 import numpy as np
@@ -54,10 +57,14 @@ class RecallTask(StepBatches):
     positions_per_item: ClassVar[int] = 0  # of the L positions
     has_items: ClassVar[bool] = True
     num_special_ids: ClassVar[int] = 1  # the last of them is the padding
+    num_ids: ClassVar[int | None] = None  # the only alphabet_size, of tasks that have one
 
     def __post_init__(self):
         """Check the fields."""
         checks.integer("alphabet_size", self.alphabet_size, min_value=2)
+        if self.num_ids not in (None, self.alphabet_size):
+            expected = f"expected {self.num_ids} in {type(self).__name__}"
+            raise ValueError(f"alphabet_size={self.alphabet_size}; {expected}.")
         checks.integer("batch_size", self.batch_size, min_value=1)
         checks.non_negative_integer("seed", self.seed)
         for name, minimum in (("lengths", self.min_length), ("items", 1)):
@@ -232,13 +239,7 @@ class SelectiveCopy(RecallTask):
 class Parity(RecallTask):
     """Tell at each position whether the number of ones so far is odd; as `RecallTask`, with `alphabet_size` 2."""
 
-    has_items = False
-
-    def __post_init__(self):
-        """Check the fields."""
-        super().__post_init__()
-        if self.alphabet_size != 2:
-            raise ValueError(f"alphabet_size={self.alphabet_size}; expected 2 in Parity.")
+    has_items, num_ids = False, 2
 
     @property
     def sequence_length(self) -> int:
@@ -253,6 +254,43 @@ class Parity(RecallTask):
     def _answers(self, row):
         bits = [id for id in row if id < 2]
         return {t: sum(bits[: t + 1]) % 2 for t in range(len(bits))}
+
+
+PERMUTATIONS = np.array([*itertools.permutations(range(5))])  # [120, 5], in lexical order
+
+
+class Permutations(RecallTask):
+    """Tell at each position in which order five things are, of which each id so far has permuted the places.
+
+    It is the word problem of the symmetric group S_5; arguments as for `RecallTask`, with `alphabet_size` 120. Id n is
+    the n-th permutation in lexical order, and so are the targets.
+    """
+
+    has_items, num_ids = False, len(PERMUTATIONS)
+
+    @property
+    def sequence_length(self) -> int:
+        """T, the positions of a row."""
+        return self.lengths[1]
+
+    def _rows(self, step, lengths, items, t):
+        ids = self._letters(step, self.lengths[1])
+        orders = [PERMUTATIONS[ids[:, 0]]]  # [B, 5]
+        for column in ids.T[1:]:
+            orders.append(_take(orders[-1], PERMUTATIONS[column]))
+        digits = 5 ** np.arange(5)[::-1]  # orders in base 5 are numbers in lexical order
+        y = np.searchsorted(PERMUTATIONS @ digits, np.stack(orders, axis=1) @ digits)
+        is_id = t < lengths
+        return np.where(is_id, ids, self.padding), np.where(is_id, y, -1)
+
+    def _answers(self, row):
+        order, answers = (0, 1, 2, 3, 4), {}
+        numbers = {tuple(permutation): n for n, permutation in enumerate(PERMUTATIONS.tolist())}
+        for t, id in enumerate(row):
+            if id != self.padding:
+                order = tuple(order[place] for place in PERMUTATIONS[id])
+                answers[t] = numbers[order]
+        return answers
 
 
 class Needle(RecallTask):
@@ -290,6 +328,7 @@ RECALL_TASKS = {
     "induction": Induction,
     "selective_copy": SelectiveCopy,
     "parity": Parity,
+    "permutations": Permutations,
     "needle": Needle,
 }
 """Tasks by name."""

@@ -1,8 +1,13 @@
 """Gated DeltaNet's mixer: a memory that corrects what it holds for a key (Yang et al., 2025, arXiv:2412.06464).
 
+Gated DeltaProduct (Siems et al., 2025, arXiv:2502.10297) corrects it several times at a position, each time with
+another key and value: the state is multiplied by a product of n matrices I - beta k k^T, generalized Householder
+matrices. With beta up to 2 these can reflect, as in a permutation of two states, and their products can rotate.
+
 q, k, v = silu(causal convolution of x W_q, x W_k, x W_v);  q, k of length 1
 beta = sigmoid(x W_beta);  alpha = exp(-A softplus(x W_alpha + bias))           one of each for a head
 S' = alpha S + beta k (v - k (alpha S))         the delta rule: k (alpha S) is what S holds for k
+     and n - 1 times more, without alpha and with a further k, v and beta
 y = q S' / sqrt(K)
 output = (RMS norm(y) silu(x W_gate)) W_out     norm over the features of a head
 """
@@ -13,7 +18,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.base.state import MAX_FACTOR, finite_inputs, with_nan
 from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TimeStepBias, TokenMixer
-from keras_seq.layers.normalization import normalize_length
+from keras_seq.layers.normalization import normalize_length, split_heads
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.tensor_checks import where_valid
@@ -35,6 +40,9 @@ class GatedDeltaNet(TokenMixer):
         key_dim: K, width of a head's queries and keys; 3 D / (4 H), rounded up, unless given.
         value_dim: V, width of a head's values; 2 K unless given.
         kernel_size: Kernel size of the causal convolution.
+        num_householder: n, the delta rules at a position; Gated DeltaProduct has 2 or more.
+        allow_neg_eigval: Whether beta is between 0 and 2, as in Gated DeltaProduct, not between 0 and 1, so that the
+            state's transitions have eigenvalues between -1 and 1. Parity and permutations need negative ones.
         epsilon: Added to the mean square that a head's output is normalized by.
         use_bias: Whether the matrices of queries, keys, values, gate and output add a bias.
         kernel_initializer: Initializer of all matrices except the last; the convolution has its own.
@@ -57,6 +65,8 @@ class GatedDeltaNet(TokenMixer):
         key_dim: int | None = None,
         value_dim: int | None = None,
         kernel_size: int = 4,
+        num_householder: int = 1,
+        allow_neg_eigval: bool = False,
         epsilon: float = 1e-5,
         **kwargs,
     ):
@@ -64,6 +74,8 @@ class GatedDeltaNet(TokenMixer):
         self.key_dim = None if key_dim is None else checks.positive_integer("key_dim", key_dim)
         self.value_dim = None if value_dim is None else checks.positive_integer("value_dim", value_dim)
         self.kernel_size = kernel_size
+        self.num_householder = checks.positive_integer("num_householder", num_householder)
+        self.allow_neg_eigval = checks.boolean("allow_neg_eigval", allow_neg_eigval)
         self.epsilon = checks.positive_number("epsilon", epsilon)
         self.convolution = CausalDepthwiseConv1D(kernel_size, dtype=self.dtype_policy, name="convolution")
 
@@ -72,21 +84,18 @@ class GatedDeltaNet(TokenMixer):
         key_dim = self.key_dim or -(-3 * width // (4 * self.num_heads))
         self._head_shape = self.num_heads, key_dim, self.value_dim or 2 * key_dim
         keys, values = self.num_heads * key_dim, self.num_heads * self._head_shape[2]
+        count = self.num_householder
         self.query_dense = self._dense("query", width, keys)
-        self.key_dense = self._dense("key", width, keys)
-        self.value_dense = self._dense("value", width, values)
+        self.key_dense = self._dense("key", width, count * keys)
+        self.value_dense = self._dense("value", width, count * values)
         self.gate_dense = self._dense("gate", width, values)
-        self.beta_dense = self._dense("beta", width, self.num_heads, use_bias=False)
+        self.beta_dense = self._dense("beta", width, count * self.num_heads, use_bias=False)
         self.dt_dense = self._dense("dt", width, self.num_heads, use_bias=False)
-        self.convolution.build((None, None, 2 * keys + values))
+        self.convolution.build((None, None, keys + count * (keys + values)))
         self.dt_bias = self._vector("dt_bias", (self.num_heads,), TimeStepBias())
         self.log_a = self._vector("log_a", (self.num_heads,), self._log_a_init)
         self.scale = self._vector("scale", self._head_shape[2:], "ones")
         self.output_dense = self._dense("output", values, width, initializer=self.output_initializer)
-
-    def _log_a_init(self, shape, dtype=None):
-        """Return the logarithms of numbers from 1 to 16, evenly spaced."""
-        return ops.log(ops.linspace(1.0, 16.0, shape[0], dtype=dtype or "float32"))
 
     def get_initial_state(self, batch_size):
         """Return zeros: the last inputs of the convolution, and S `[B, H, K, V]`."""
@@ -98,15 +107,15 @@ class GatedDeltaNet(TokenMixer):
         x, (last_inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
         x, (last_inputs, s), is_nan = finite_inputs(x, (last_inputs, s), reset_mask, MAX_FACTOR)
-        qkv = ops.concatenate([self.query_dense(x), self.key_dense(x), self.value_dense(x)], axis=-1)
-        qkv, last_inputs = self.convolution(qkv, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
-        keys = self.query_dense.units
-        q, k, v = map(self._heads, ops.split(self._to_state_dtype(ops.silu(qkv)), [keys, 2 * keys], axis=-1))
+        (q, k, v), last_inputs = self._queries_keys_values(x, last_inputs, mask, reset_mask)
+        count = self.num_householder * self.num_heads
+        q, k, v = self._heads(q), split_heads(k, count), split_heads(v, count)  # [B, T, n H, ..] of keys and values
         q, k = normalize_length(q) / q.shape[-1] ** 0.5, normalize_length(k)
         beta = where_valid(mask, ops.sigmoid(self._to_state_dtype(self.beta_dense(x))))
+        beta = 2.0 * beta if self.allow_neg_eigval else beta
         delta = ops.softplus(self._to_state_dtype(self.dt_dense(x)) + self._to_state_dtype(self.dt_bias))
         log_decay = where_valid(mask, -ops.exp(self._to_state_dtype(self.log_a)) * delta)
         y, s = matrix_recurrence(q, k * ops.expand_dims(beta, -1), v, log_decay, s, a=-k, reset_mask=reset_mask)
-        y = self._gated_output(y, x)
+        y = self._gated_output(y, ops.silu(self._to_state_dtype(self.gate_dense(x))))
         y, state = with_nan(is_nan, y, (last_inputs, s))
         return (y, state) if return_state else y

@@ -110,6 +110,6 @@ class GatedLinearAttention(TokenMixer):
             reset_mask=reset_mask,
             chunk_size=CHUNK_SIZE,
         )
-        y = self._gated_output(y, x)
+        y = self._gated_output(y, ops.silu(self._to_state_dtype(self.gate_dense(x))))
         y, state = with_nan(is_nan, y, state)
         return (y, state) if return_state else y

@@ -1,5 +1,6 @@
 """Share what linear recurrent layers have: a base class with heads, initializers, the short causal convolution."""
 
+import itertools
 import math
 
 import keras
@@ -98,13 +99,29 @@ class TokenMixer(ExplicitState):
     def _vector(self, name, shape, initializer="zeros"):
         return self.add_weight(shape=shape, initializer=initializer, name=name)
 
+    def _log_a_init(self, shape, dtype=None):
+        """Return the logarithms of numbers from 1 to 16, evenly spaced."""
+        return ops.log(ops.linspace(1.0, 16.0, shape[0], dtype=dtype or "float32"))
+
     def _heads(self, x):
         return split_heads(x, self.num_heads)
 
-    def _gated_output(self, y, x):
-        """Return (RMS norm(y) silu(x W_gate)) W_out for y `[B, T, H, V]`, normalized over the features of a head."""
-        y = merge_heads(normalize_heads(y, self.scale, self.epsilon))
-        y = y * ops.silu(self._to_state_dtype(self.gate_dense(x)))
+    def _queries_keys_values(self, x, last_inputs, mask, reset_mask):
+        """Return q, k and v, the silu of the convolution of x W_q, x W_k, x W_v, and the convolution's last inputs."""
+        denses = self.query_dense, self.key_dense, self.value_dense
+        x, last_inputs = self.convolution(
+            ops.concatenate([dense(x) for dense in denses], axis=-1),
+            state=last_inputs,
+            mask=mask,
+            reset_mask=reset_mask,
+            return_state=True,
+        )
+        ends = [*itertools.accumulate(dense.units for dense in denses)]
+        return ops.split(self._to_state_dtype(ops.silu(x)), ends[:2], axis=-1), last_inputs
+
+    def _gated_output(self, y, gate):
+        """Return (RMS norm(y) gate) W_out for y `[B, T, H, V]`, normalized over the features of a head."""
+        y = merge_heads(normalize_heads(y, self.scale, self.epsilon)) * gate
         return self.output_dense(ops.cast(y, self.compute_dtype))
 
 

@@ -146,12 +146,13 @@ class RecurrentGemmaConfig(LanguageModelConfig):
 #
 #     a    self-attention with rotary positions, over the last sliding_window positions
 #     r    Griffin's recurrent block      d    Gated DeltaNet      g    gated linear attention      m    Mamba-2
+#     k    Kimi Delta Attention: "kkka" is Kimi Linear's pattern
 #
 # The recurrence carries what is long past, and attention looks up what is near. RMS normalization; matrices that
 # write to the residual stream start at zero.
 
 
-KINDS = "ardgm"
+KINDS = "ardgkm"
 
 
 @register("hybrid", tiny={"num_layers": 2, "pattern": "ra"})
@@ -169,7 +170,7 @@ class HybridConfig(MixerModelConfig):
     """Number of blocks."""
     pattern: str = "rra"
     """Kinds of blocks, repeated over the layers: a is attention, r an RG-LRU, d Gated DeltaNet, g gated linear
-    attention, m Mamba-2."""
+    attention, k Kimi Delta Attention, m Mamba-2."""
     feed_forward_dim: int = 520
     """Width of the hidden layer of each feed-forward network."""
     sliding_window: int | None = None
@@ -194,6 +195,8 @@ class HybridConfig(MixerModelConfig):
                 return layers.GatedDeltaNet(name="gated_deltanet", **options)
             case "g":
                 return layers.GatedLinearAttention(name="gla", **options)
+            case "k":
+                return layers.KimiDeltaAttention(name="kda", **options)
             case "m":
                 head_dim = -(-2 * self.embedding_dim // self.num_heads)
                 return layers.Mamba2(head_dim=head_dim, state_dim=64, name="mamba2", **options)

@@ -1,12 +1,14 @@
-"""Language models of linear recurrences: Hawk, GLA, Gated DeltaNet and Mamba-2, then Mamba, then RWKV-7.
+"""Language models of linear recurrences: Hawk, GLA, delta rules and Mamba-2, then Mamba, then RWKV-7.
 
-Language models of layers whose state is a vector or a matrix that decays: Hawk, GLA, Gated DeltaNet and Mamba-2.
+Language models of layers whose state is a vector or a matrix that decays: Hawk, GLA, delta rules and Mamba-2.
 
     block    x + mixer(norm(x)), then x + feed_forward(norm(x))           Mamba-2: x + mixer(norm(x)) only
 
     hawk             Griffin's recurrent block, an RG-LRU           De et al., 2024, arXiv:2402.19427
     gla              gated linear attention                         Yang et al., 2024, arXiv:2312.06635
     gated_deltanet   a matrix that is corrected by the delta rule   Yang et al., 2025, arXiv:2412.06464
+    deltaproduct     with several delta rules at a position         Siems et al., 2025, arXiv:2502.10297
+    kda              with a decay for each row of the matrix        Kimi Linear, 2025, arXiv:2510.26692
     mamba2           a matrix with one decay for each head          Dao & Gu, 2024, arXiv:2405.21060
 
 RMS normalization and gated feed-forward layers without bias, as published; the output projections start at zero, so
@@ -143,6 +145,58 @@ class GatedDeltaNetConfig(MixerModelConfig):
         """Return Gated DeltaNet's mixer."""
         return layers.GatedDeltaNet(
             self.num_heads, kernel_size=self.kernel_size, output_initializer="zeros", dtype=dtype, name="gated_deltanet"
+        )
+
+
+@register("deltaproduct")
+@dataclasses.dataclass(frozen=True)
+class GatedDeltaProductConfig(GatedDeltaNetConfig):
+    """Configure a Gated DeltaProduct language model: 0.80 million parameters by default, with 65 characters.
+
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    feed_forward_dim: int = 148
+    """Width of the hidden layer of each feed-forward network."""
+    num_householder: int = 2
+    """Delta rules at a position, each with a key, a value and a beta of its own."""
+
+    def mixer(self, n: int, dtype=None):
+        """Return Gated DeltaProduct's mixer."""
+        return layers.GatedDeltaNet(
+            self.num_heads,
+            kernel_size=self.kernel_size,
+            num_householder=self.num_householder,
+            allow_neg_eigval=True,
+            output_initializer="zeros",
+            dtype=dtype,
+            name="deltaproduct",
+        )
+
+
+@register("kda")
+@dataclasses.dataclass(frozen=True)
+class KimiDeltaAttentionConfig(MixerModelConfig):
+    """Configure a language model of Kimi Delta Attention: 0.80 million parameters by default, with 65 characters.
+
+    Kimi Linear has attention in every fourth block; the `hybrid` model's pattern "kkka" is of this kind.
+
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    num_heads: int = 2
+    """H, the heads of each block's recurrence."""
+    feed_forward_dim: int = 248
+    """Width of the hidden layer of each feed-forward network."""
+    kernel_size: int = 4
+    """Width of each layer's causal convolution, in positions."""
+
+    def mixer(self, n: int, dtype=None):
+        """Return Kimi Delta Attention."""
+        return layers.KimiDeltaAttention(
+            self.num_heads, kernel_size=self.kernel_size, output_initializer="zeros", dtype=dtype, name="kda"
         )
 
 

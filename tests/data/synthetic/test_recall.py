@@ -10,6 +10,7 @@ TASKS = {
     "induction": recall.Induction(24, (2, 20), (1, 8), 64, seed=3),
     "selective_copy": recall.SelectiveCopy(6, (1, 20), (1, 8), 64, seed=3),
     "parity": recall.Parity(2, (1, 20), (1, 1), 64, seed=3),
+    "permutations": recall.Permutations(120, (1, 20), (1, 1), 64, seed=3),
     "needle": recall.Needle(9, (1, 20), (1, 1), 64, seed=3),
 }
 every_task = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
@@ -41,7 +42,7 @@ def test_lengths_and_items_are_all_drawn_and_those_of_with_sizes(task):
     if task.has_items:
         assert ((y >= 0) == (np.arange(23) >= 18)).all()
     else:
-        assert x.shape[1] == {"Parity": 18, "Needle": 20}[type(task).__name__]
+        assert x.shape[1] == {"Parity": 18, "Permutations": 18, "Needle": 20}[type(task).__name__]
 
 
 @every_task
@@ -62,7 +63,7 @@ def test_chance_is_the_accuracy_of_a_guess(task):
     choices = {recall.AssociativeRecall: lambda: x[:, 1 : 2 * items : 2], recall.Induction: lambda: x[:, 1:length]}.get(
         type(task), lambda: np.tile(np.arange(task.alphabet_size), (len(x), 1))
     )()
-    last = y[:, -1] if type(task) is not recall.Parity else y[:, length - 1]
+    last = y[:, -1]
     guess = np.take_along_axis(choices, random.integers(choices.shape[1], size=(len(x), 1)), axis=1)[:, 0]
     is_target = last >= 0
     p = task.chance(length, items)
@@ -83,6 +84,13 @@ def test_by_hand():
     np.testing.assert_array_equal(task.solve(np.array([[4, 2, 4, 1, 3, 3]])), [[-1, -1, -1, -1, 2, 1]])
     task = recall.Parity(2, (4, 4), (1, 1), 1)
     np.testing.assert_array_equal(task.solve(np.array([[1, 0, 1, 1]])), [[1, 1, 0, 1]])
+    task = recall.Permutations(120, (4, 4), (1, 1), 1)
+    swap, cycle = 24, 33  # 10234 and 12340
+    np.testing.assert_array_equal(recall.PERMUTATIONS[[swap, cycle]], [[1, 0, 2, 3, 4], [1, 2, 3, 4, 0]])
+    first, second, last = (
+        recall.PERMUTATIONS.tolist().index(order) for order in ([0, 2, 3, 4, 1], [2, 0, 3, 4, 1], [0, 3, 4, 1, 2])
+    )
+    np.testing.assert_array_equal(task.solve(np.array([[swap, cycle, swap, cycle]])), [[swap, first, second, last]])
     task = recall.Needle(3, (3, 3), (1, 1), 1)
     np.testing.assert_array_equal(task.solve(np.array([[3, 1, 0, 2, 4]])), [[-1, -1, -1, -1, 1]])
 
@@ -111,6 +119,7 @@ def test_a_needle_is_anywhere_and_its_distance_is_the_length():
         ("selective_copy", {"items": 3}),
         ("parity", {"alphabet_size": 3}),
         ("parity", {"items": (1, 2)}),
+        ("permutations", {"alphabet_size": 24}),
         ("needle", {"lengths": (1, 2.0)}),
         ("needle", {"batch_size": 0}),
         ("needle", {"seed": -1}),
