@@ -5,9 +5,12 @@ from keras_seq.evaluation.evaluator import Evaluator, LossSum
 from keras_seq.evaluation.losses import TokenCrossEntropy
 from keras_seq.evaluation.metrics import BitsPerCharacter, Perplexity
 from keras_seq.evaluation.score import Difference, TextScore, paired_difference, score_text
+from keras_seq.evaluation.sequence_losses import CTC, CRFLoss, ViterbiAccuracy, ctc_losses
 
 __all__ = [
+    "CTC",
     "BitsPerCharacter",
+    "CRFLoss",
     "Difference",
     "DynamicEvaluation",
     "Evaluator",
@@ -15,6 +18,8 @@ __all__ = [
     "Perplexity",
     "TextScore",
     "TokenCrossEntropy",
+    "ViterbiAccuracy",
+    "ctc_losses",
     "paired_difference",
     "score_text",
 ]
