@@ -30,6 +30,7 @@ from keras_seq.commands import options
 from keras_seq.commands.options import check_options
 from keras_seq.data import ArrayBatches
 from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, restore, strip_spacing
+from keras_seq.evaluation import CRFLoss
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.models import BertConfig, BiLSTMConfig, token_classifier
 from keras_seq.ops.compiled import compiled
@@ -99,7 +100,7 @@ class EncoderConfig(TaggerConfig):
         return keras.layers.LayerNormalization(center=False, dtype=dtype, name="normalization")(x)
 
 
-MODELS = ("lstm", "bilstm", "encoder", "bert")
+MODELS = ("lstm", "bilstm", "bilstm_crf", "encoder", "bert")
 OVERLAP = 4  # training windows that contain each character, per epoch
 
 
@@ -126,6 +127,7 @@ class SpaceRestorationConfig:
     train: training.TrainConfig = training.TrainConfig(validate_every=75)
     lstm: LSTMConfig = LSTMConfig()
     bilstm: BiLSTMConfig = BiLSTMConfig(NUM_TAGS, units=204, dropout=0.1)
+    bilstm_crf: BiLSTMConfig = BiLSTMConfig(NUM_TAGS, units=204, dropout=0.1, crf=True)
     encoder: EncoderConfig = EncoderConfig()
     bert: BertConfig = BertConfig(96, feed_forward_dim=368, context_length=128, num_segments=1)
 
@@ -135,8 +137,9 @@ class SpaceRestorationConfig:
         options.check_together("--run", self.run, "--text", self.text)
         if (length := self.bert.context_length) < self.sequence_length:
             raise ValueError(f"--bert.context-length {length}: expected at least the --sequence-length.")
-        if self.bilstm.num_tags != NUM_TAGS:
-            raise ValueError(f"--bilstm.num-tags {self.bilstm.num_tags}: expected {NUM_TAGS}, as spaces and capitals.")
+        for name, n in (("bilstm", self.bilstm.num_tags), ("bilstm-crf", self.bilstm_crf.num_tags)):
+            if n != NUM_TAGS:
+                raise ValueError(f"--{name}.num-tags {n}: expected {NUM_TAGS}, as spaces and capitals.")
 
     def options_without_effect(self) -> dict[str, str]:
         return {} if self.run is None else options.options_of_a_training(self)
@@ -148,7 +151,8 @@ class SpaceRestorationConfig:
 
 SMOKE = {
     **{"characters": 20 * 8 * 16, "batch_size": 8, "sequence_length": 16, "train": options.SMOKE_TRAIN},
-    **{"lstm": {"embedding_dim": 8, "units": 30}, "bilstm": {"embedding_dim": 8, "units": 20}},
+    "lstm": {"embedding_dim": 8, "units": 30},
+    **{name: {"embedding_dim": 8, "units": 20} for name in ("bilstm", "bilstm_crf")},
     "encoder": {"embedding_dim": 20, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 40},
     "bert": {"embedding_dim": 20, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 40},
 }
@@ -209,7 +213,11 @@ class Tagger:
     """Restore the spaces and capitals of a text of any length with a model that is trained on windows of T ids."""
 
     def __init__(self, model: keras.Model, tokenizer: CharacterTokenizer, sequence_length: int):
-        window_logits = compiled(lambda ids: model(ids, training=False), model, reduce_retracing=True)
+        def tag_logits(ids):
+            y = model(ids, training=False)
+            return ops.log(ops.maximum(layers.crf_marginals(y), 1e-30)) if len(y.shape) == 4 else y
+
+        window_logits = compiled(tag_logits, model, reduce_retracing=True)
         self.tokenizer = tokenizer
         self.logits = functools.partial(overlapping_window_logits, window_logits, length=sequence_length)
 
@@ -255,10 +263,11 @@ def no_tags(data: SpacingText) -> dict:
 class SpacingTask:
     """Spaces and capitals of a text for one model (`experiments.common.tasks.Task`)."""
 
-    loss, diagnostics = None, ()
+    diagnostics = ()
 
     def __init__(self, model: keras.Model, settings: SpaceRestorationConfig, data: SpacingText):
         self.model, self.data, self.dataset = model, data, data.batches.dataset
+        self.loss = CRFLoss() if len(model.output_shape) == 4 else None
         self.tokens_per_step = settings.batch_size * settings.sequence_length
         self.tagger = Tagger(model, data.tokenizer, settings.sequence_length)
         self.sample_texts = stretches(data.validation_text, settings)

@@ -6,9 +6,12 @@ from keras_seq.evaluation.forecasts import QuantileLoss, StudentTLoss, quantile_
 from keras_seq.evaluation.losses import TokenCrossEntropy
 from keras_seq.evaluation.metrics import BitsPerCharacter, Perplexity
 from keras_seq.evaluation.score import Difference, TextScore, paired_difference, score_text
+from keras_seq.evaluation.sequence_losses import CTC, CRFLoss, ViterbiAccuracy, ctc_losses
 
 __all__ = [
+    "CTC",
     "BitsPerCharacter",
+    "CRFLoss",
     "Difference",
     "DynamicEvaluation",
     "Evaluator",
@@ -18,6 +21,8 @@ __all__ = [
     "StudentTLoss",
     "TextScore",
     "TokenCrossEntropy",
+    "ViterbiAccuracy",
+    "ctc_losses",
     "paired_difference",
     "quantile_score",
     "score_text",

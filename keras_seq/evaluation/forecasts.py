@@ -24,23 +24,20 @@ import numpy as np
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.evaluation.losses import REDUCTIONS, keras_mask, over_targets, sum_over_replicas
+from keras_seq.evaluation.losses import WeightedMean, keras_mask, over_targets
 
 EPSILON = 1e-6
 SHIFT = 5  # of R's argument, so that its series is exact to float32 for all a of at least 1
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-class ForecastLoss(keras.losses.Loss):
+class ForecastLoss(WeightedMean):
     """Base class of the losses of forecasts: what a mask, missing values and weights do."""
 
     outputs_per_value: int
 
     def __init__(self, horizon: int, reduction: str | None, name: str, **kwargs):
-        if reduction not in REDUCTIONS:
-            expected = "'mean_with_sample_weight', 'sum' or 'none': other reductions count padding in the divisor"
-            raise ValueError(f"reduction={reduction!r}; expected {expected}.")
-        super().__init__(name=name, reduction=reduction, dtype="float32", **kwargs)
+        super().__init__(reduction, name, **kwargs)
         self.horizon = checks.positive_integer("horizon", horizon)
 
     @property
@@ -67,10 +64,8 @@ class ForecastLoss(keras.losses.Loss):
         if sample_weight is not None:
             weights = ops.where(counts, ops.cast(over_targets("sample_weight", sample_weight, values), "float32"), 0.0)
         outputs = ops.where(counts[..., None], self._by_value(y_pred), 0.0)  # not even a gradient of NaN at padding
-        losses = self._losses(ops.where(counts, values, 0.0), outputs) * weights
-        if self.reduction in ("none", None):
-            return losses
-        return sum_over_replicas(losses, weights if self.reduction == "mean_with_sample_weight" else None)
+        outputs = ops.reshape(outputs, (*ops.shape(values)[:-1], self.num_outputs))
+        return self.weighted(ops.where(counts, values, 0.0), outputs, weights)
 
     def call(self, y_true, y_pred):
         """Compute the loss of each value, `[..., H]`."""

@@ -97,23 +97,35 @@ def over_targets(name, values, targets):
     return ops.broadcast_to(values, ops.shape(targets))
 
 
-def sum_over_replicas(losses, weights=None):
-    """Sum weighted losses, and divide by the sum of the weights if there are any.
+class WeightedMean(keras.losses.Loss):
+    """Base class of losses that are a sum divided by the sum of its weights, over all replicas too."""
 
-    In a replica the value is that of all replicas, divided by their number: Keras adds losses and gradients.
-    """
-    own, divisor = ops.sum(losses), 1.0 if weights is None else ops.sum(weights)
-    if not replicas.in_replica():
-        return own if weights is None else ops.divide_no_nan(own, divisor)
-    total, divisor = replicas.sums([ops.stop_gradient(own), ops.convert_to_tensor(divisor)])
-    if weights is None:
-        divisor = ops.ones_like(divisor)
-    own = ops.divide_no_nan(own, divisor)
-    return ops.divide_no_nan(total, divisor) / replicas.count() + own - ops.stop_gradient(own)
+    def __init__(self, reduction, name, **kwargs):
+        if reduction not in REDUCTIONS:
+            raise ValueError(
+                f"reduction={reduction!r}; expected 'mean_with_sample_weight', 'sum' or 'none': "
+                "other reductions count padding in the divisor."
+            )
+        super().__init__(name=name, reduction=reduction, dtype="float32", **kwargs)
+
+    def weighted(self, y_true, y_pred, weights):
+        """Compute the reduced loss; `weights` have the shape of what `call` returns."""
+        if self.reduction in ("mean_with_sample_weight", "sum") and replicas.in_replica():
+            return self._over_replicas(y_true, y_pred, weights)
+        return keras.losses.Loss.__call__(self, y_true, y_pred, weights)
+
+    def _over_replicas(self, y_true, y_pred, weights):
+        """Compute the loss of the tokens of all replicas, divided by their number: Keras adds losses and gradients."""
+        own, num_tokens = ops.sum(self.call(y_true, y_pred) * weights), ops.sum(weights)
+        total, num_tokens = replicas.sums([ops.stop_gradient(own), num_tokens])
+        if self.reduction == "sum":
+            num_tokens = ops.ones_like(num_tokens)
+        own = ops.divide_no_nan(own, num_tokens)
+        return ops.divide_no_nan(total, num_tokens) / replicas.count() + own - ops.stop_gradient(own)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class TokenCrossEntropy(keras.losses.Loss):
+class TokenCrossEntropy(WeightedMean):
     """Compute `token_cross_entropy` as a Keras loss of logits `[B, T, V]` and targets `[B, T]`.
 
     It takes logits only. By default it is the mean over tokens: Keras's mask of the logits and the sample weights count
@@ -145,13 +157,8 @@ class TokenCrossEntropy(keras.losses.Loss):
         name: str = "token_cross_entropy",
         **kwargs,
     ):
-        if reduction not in REDUCTIONS:
-            raise ValueError(
-                f"reduction={reduction!r}; expected 'mean_with_sample_weight', 'sum' or 'none': "
-                "other reductions count padding in the divisor."
-            )
         checks.fraction("label_smoothing", label_smoothing)
-        super().__init__(name=name, reduction=reduction, dtype="float32", **kwargs)
+        super().__init__(reduction, name, **kwargs)
         self.label_smoothing = label_smoothing
         self.ignore_class = ignore_class
 
@@ -166,10 +173,7 @@ class TokenCrossEntropy(keras.losses.Loss):
         targets = as_targets(y_true)
         weights = token_weights(targets, keras_mask(y_pred), sample_weight, self.ignore_class)
         targets = ops.where(weights > 0, targets, -1)
-        if self.reduction in ("mean_with_sample_weight", "sum") and replicas.in_replica():
-            losses = self.call(targets, y_pred) * weights
-            return sum_over_replicas(losses, weights if self.reduction == "mean_with_sample_weight" else None)
-        return super().__call__(targets, y_pred, weights)
+        return self.weighted(targets, y_pred, weights)
 
     def call(self, y_true, y_pred):
         """Compute the loss of each token, which Keras then averages."""

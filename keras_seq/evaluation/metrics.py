@@ -25,14 +25,32 @@ def two_sum(a, b):
     return s, (a - (s - b_part)) + (b - b_part)
 
 
-class _LossRatio(keras.metrics.Metric):
+class SumRatio(keras.metrics.Metric):
+    """Add up pairs of a total and a count, with their rounding errors."""
+
+    def __init__(self, name=None, dtype=None):
+        super().__init__(name=name, dtype=dtype or "float32")
+        self.sums = self.add_variable((2,), initializer="zeros", dtype="float32", name="sums")  # total, count
+        self.compensation = self.add_variable((2,), initializer="zeros", dtype="float32", name="compensation")
+
+    def add(self, total, count):
+        """Add the total and the count of a batch."""
+        sums, compensation = two_sum(ops.convert_to_tensor(self.sums), ops.stack([total, count]))
+        self.sums.assign(sums)
+        self.compensation.assign_add(compensation)
+
+    def ratio(self):
+        """Return total / count; 0 before the first count."""
+        sums = self.sums + self.compensation
+        return ops.divide_no_nan(sums[0], sums[1])
+
+
+class _LossRatio(SumRatio):
     """Sum losses and counts over non-padding tokens; subclasses define the count and the result."""
 
     def __init__(self, ignore_class=None, name=None, dtype=None):
-        super().__init__(name=name, dtype=dtype or "float32")
+        super().__init__(name, dtype)
         self.ignore_class = ignore_class
-        self.sums = self.add_variable((2,), initializer="zeros", dtype="float32", name="sums")  # total, count
-        self.compensation = self.add_variable((2,), initializer="zeros", dtype="float32", name="compensation")
 
     def counts(self, targets):
         """Return the count of each target, float32 `[B, T]`."""
@@ -44,15 +62,7 @@ class _LossRatio(keras.metrics.Metric):
         weights = token_weights(targets, keras_mask(y_pred), sample_weight, self.ignore_class)
         targets = ops.where(weights > 0, targets, -1)
         total = ops.sum(weights * token_losses(y_pred, targets))
-        count = ops.sum(weights * self.counts(ops.maximum(targets, 0)))
-        sums, compensation = two_sum(ops.convert_to_tensor(self.sums), ops.stack([total, count]))
-        self.sums.assign(sums)
-        self.compensation.assign_add(compensation)
-
-    def mean_loss(self):
-        """Return total / count; 0 before the first token."""
-        sums = self.sums + self.compensation
-        return ops.divide_no_nan(sums[0], sums[1])
+        self.add(total, ops.sum(weights * self.counts(ops.maximum(targets, 0))))
 
     def get_config(self):
         return {**super().get_config(), "ignore_class": self.ignore_class}
@@ -89,7 +99,7 @@ class Perplexity(_LossRatio):
 
     def result(self):
         """Return the perplexity."""
-        return ops.exp(self.mean_loss())
+        return ops.exp(self.ratio())
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -135,7 +145,7 @@ class BitsPerCharacter(_LossRatio):
 
     def result(self):
         """Return the bits per character."""
-        return self.mean_loss() / math.log(2)
+        return self.ratio() / math.log(2)
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""

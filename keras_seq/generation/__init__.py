@@ -1,6 +1,7 @@
 """Generate text: sampling and searches around a model's step."""
 
 from keras_seq.generation.constraints import Constraint, choices, regex
+from keras_seq.generation.ctc import ctc_beam_search, ctc_greedy
 from keras_seq.generation.json_schemas import json_schema
 from keras_seq.generation.paths import sample_paths
 from keras_seq.generation.samplers import LOGIT_FILTERS, SamplingConfig, sample_token
@@ -20,6 +21,8 @@ __all__ = [
     "beam_search",
     "choices",
     "contrastive_search",
+    "ctc_beam_search",
+    "ctc_greedy",
     "generate",
     "greedy",
     "json_schema",

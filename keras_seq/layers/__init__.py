@@ -11,6 +11,7 @@ from keras_seq.layers.attention.relative_positions import (
 from keras_seq.layers.attention.self_attention import MultiHeadSelfAttention
 from keras_seq.layers.attention.transformer_block import TransformerBlock
 from keras_seq.layers.base.state import ExplicitState
+from keras_seq.layers.crf import CRF, ViterbiDecoder
 from keras_seq.layers.dense import Dense, FeedForward, GatedFeedForward
 from keras_seq.layers.linear.gated_delta_net import GatedDeltaNet
 from keras_seq.layers.linear.gated_linear_attention import GatedLinearAttention
@@ -31,8 +32,10 @@ from keras_seq.layers.recurrent.slstm import SLSTM
 from keras_seq.layers.recurrent.stateful import Stateful
 from keras_seq.layers.residual import PreNormResidual
 from keras_seq.ops.attention import attention
+from keras_seq.ops.crf import crf_log_likelihood, crf_marginals, viterbi
 
 __all__ = [
+    "CRF",
     "GRU",
     "LSTM",
     "MLSTM",
@@ -71,6 +74,10 @@ __all__ = [
     "SimpleRNN",
     "Stateful",
     "TransformerBlock",
+    "ViterbiDecoder",
     "ZeroCenteredRMSNormalization",
     "attention",
+    "crf_log_likelihood",
+    "crf_marginals",
+    "viterbi",
 ]

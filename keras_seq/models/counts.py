@@ -19,6 +19,7 @@ import math
 import keras
 
 from keras_seq.layers import (
+    CRF,
     MLSTM,
     RGLRU,
     SLSTM,
@@ -76,6 +77,8 @@ def _layer_flops(layer, length):
             return 9 * _state_size(layer)
         case CausalDepthwiseConv1D() | BlockDiagonalDense():
             return 2 * math.prod(layer.kernel.shape)
+        case CRF():
+            return 2 * math.prod(layer.transitions.shape)  # a sum over pairs of tags
         case MultiHeadAttentionBase():
             heads = layer.query_dense.units + layer.output_dense.kernel.shape[0]  # H K + H K'
             return 2 * length * heads

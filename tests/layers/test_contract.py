@@ -45,6 +45,22 @@ class SegmentsBySign(layers.SegmentEmbedding):
         return super().call(inputs, ops.cast(inputs[..., 0] > 0, "int32"), mask=mask)
 
 
+@keras.saving.register_keras_serializable("tests")
+class FlatPotentials(layers.CRF):
+    """A CRF whose potentials `[B, T, K, K]` have the rank, and the dtype, of other layers' outputs: `[B, T, K K]`."""
+
+    def call(self, inputs, mask=None):
+        potentials = super().call(inputs, mask=mask)
+        flat = ops.reshape(potentials, (*ops.shape(potentials)[:2], inputs.shape[-1] ** 2))
+        return ops.cast(flat, self.compute_dtype)
+
+    def compute_output_shape(self, inputs_shape):
+        return (*inputs_shape[:2], inputs_shape[-1] ** 2)
+
+    def compute_output_spec(self, inputs, mask=None):
+        return keras.KerasTensor(self.compute_output_shape(inputs.shape), self.compute_dtype)
+
+
 ALL = {"return_sequences": True}  # of the recurrent layers
 CASES = {
     "MultiHeadSelfAttention": Case(
@@ -66,6 +82,7 @@ CASES = {
     "PositionalEncoding": Case(lambda **k: layers.PositionalEncoding(base=100.0, **k)),
     "LearnedPositions": Case(lambda **k: layers.LearnedPositions(T + 3, embeddings_initializer="he_normal", **k)),
     "SegmentEmbedding": Case(lambda **k: SegmentsBySign(2, embeddings_initializer="he_normal", **k)),
+    "CRF": Case(lambda **k: FlatPotentials(initializer="he_normal", **k)),
     "Dense": Case(lambda **k: layers.Dense(7, activation="tanh", bias_initializer="ones", **k)),
     "FeedForward": Case(
         lambda **k: layers.FeedForward(
@@ -195,6 +212,8 @@ CASES = {
 }  # fmt: skip
 ELSEWHERE = {
     "attention": "a function: test_attention.py",
+    **dict.fromkeys(("crf_log_likelihood", "crf_marginals", "viterbi"), "functions: test_crf.py"),
+    "ViterbiDecoder": "no numbers, but tags of potentials: test_crf.py",
     "RotaryPositions": "an argument, not a layer: test_positions.py, and inside MultiHeadSelfAttention here",
     "AlibiPositions": "an argument, not a layer: test_positions.py, and inside MultiHeadSelfAttention there",
     "ForgettingPositions": "an argument, not a layer: test_self_attention.py, and inside TransformerBlock here",
@@ -592,8 +611,8 @@ print("equal", len(sys.argv) - 2)
 def test_a_trained_model_loads_in_a_new_process(tmp_path):
     """A model of `keras.layers` and one of ours trains, saves, loads after `import keras_seq`, exports and reloads."""
     # the other backends have nothing to export: there the layer that has the most parts speaks for all
-    names = CASES.keys() - {"SegmentEmbedding"} if BACKEND == "tensorflow" else ["TransformerBlock"]
-    cases = {name: CASES[name] for name in names}  # without the layer that is a test's own
+    names = CASES.keys() - {"SegmentEmbedding", "CRF"} if BACKEND == "tensorflow" else ["TransformerBlock"]
+    cases = {name: CASES[name] for name in names}  # without the layers that are a test's own
     for name, case in cases.items():
         model = model_of(case)
         values = arrays(case)

@@ -28,7 +28,7 @@ ANY, KNOWN, REFUSED = "right", "right for a known T", "refused"
 WITHOUT_A_LOOP = {
     *("MultiHeadSelfAttention", "CrossAttention", "TransformerBlock", "PositionalEncoding", "LearnedPositions"),
     *("SegmentEmbedding", "Dense", "FeedForward", "GatedFeedForward", "LayerNormalization", "RMSNormalization"),
-    *("ZeroCenteredRMSNormalization", "CausalDepthwiseConv1D", "RWKV7ChannelMix"),
+    *("ZeroCenteredRMSNormalization", "CausalDepthwiseConv1D", "RWKV7ChannelMix", "CRF"),
 }
 RIGHT = {
     name: {

@@ -267,6 +267,8 @@ class BiLSTMConfig:
     """Dropout rate of each layer's output."""
     merge_mode: str = "concat"
     """How the directions are combined: concat or sum."""
+    crf: bool = False
+    """Whether a CRF is on top of the logits: the output is its potentials, for CRFLoss and viterbi."""
 
     def __post_init__(self):
         """Check the fields."""
@@ -274,11 +276,13 @@ class BiLSTMConfig:
             checks.positive_integer(name, getattr(self, name))
         checks.fraction("dropout", self.dropout)
         checks.one_of("merge_mode", self.merge_mode, ("concat", "sum"))
+        checks.boolean("crf", self.crf)
 
     def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> keras.Model:
         """Build the Keras model from ids `[B, T]`, where 0 is padding, to logits `[B, T, num_tags]`.
 
-        Train it with `SparseCategoricalCrossentropy(from_logits=True)`: Keras masks padding in the loss.
+        Train it with `SparseCategoricalCrossentropy(from_logits=True)`: Keras masks padding in the loss. With `crf` the
+        output is potentials `[B, T, num_tags, num_tags]`, and the loss `keras_seq.evaluation.CRFLoss`.
 
         Args:
             vocabulary_size: V, at least 1.
@@ -305,4 +309,5 @@ class BiLSTMConfig:
         logits = layers.Dense(self.num_tags, dtype=dtype, name="head")(x)
         logits_dtype = at_least_float32(logits.dtype)
         logits = keras.layers.Activation("linear", dtype=logits_dtype, name="logits")(logits)
-        return TokenIdModel(token_ids, logits, name="bilstm")
+        y = layers.CRF(dtype=dtype, name="crf")(logits) if self.crf else logits
+        return TokenIdModel(token_ids, y, name="bilstm")

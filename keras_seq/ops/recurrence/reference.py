@@ -49,7 +49,8 @@ def scan(step, state, xs):
     `ops.scan` sets no bound on its loop on TensorFlow, where XLA then cannot differentiate it.
     """
     length = xs.shape[0]
-    unrolled = 1 if keras.backend.backend() != "tensorflow" else MAX_UNROLLED
+    # torch loops in Python, too, and the gradient of each xs[t] is as large as xs
+    unrolled = {"tensorflow": MAX_UNROLLED, "torch": length}.get(keras.backend.backend(), 1)
     if length and length <= unrolled:
         states = []
         for x in ops.unstack(xs, length):
