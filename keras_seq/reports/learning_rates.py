@@ -263,5 +263,5 @@ def plot_rates(curves: dict[str, RateCurve], path: pathlib.Path, colors: dict[st
         panel.set_visible(False)
     panels[0].set_ylim(-0.05 * MAX_LOSS, MAX_LOSS)
     figure.supxlabel("learning rate", fontsize=10)
-    figure.supylabel("loss above the lowest (nats per character)", fontsize=10)
+    figure.supylabel("loss above the lowest\n(nats per character)", fontsize=10)
     plots.save(figure, path)
