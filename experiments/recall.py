@@ -51,7 +51,7 @@ class RecallConfig:
     max_items: int = 8
     """Maximum number of pairs or letters to recall in training; tests go up to twice as many that fit."""
     alphabet_size: int = 32
-    """Number of letters, or of keys and of values; in parity there are two, of permutations 120."""
+    """Number of letters, or of keys and of values; in parity there are two, of permutations 11."""
     steps: int = 800
     """Training steps of each run."""
     batch_size: int = 64
@@ -89,9 +89,8 @@ class RecallConfig:
         """Return a task with its training sizes."""
         task = RECALL_TASKS[name]
         items = (1, self.max_items if task.has_items else 1)
-        return task(
-            task.num_ids or self.alphabet_size, (task.min_length, self.max_length), items, self.batch_size, seed
-        )
+        alphabet_size = task.num_ids or self.alphabet_size
+        return task(alphabet_size, (task.min_length, self.max_length), items, self.batch_size, seed)
 
     def test_sizes(self, name: str) -> list[tuple[int, int]]:
         """Return the lengths and numbers of items to test a task at, from small to large."""

@@ -4,7 +4,7 @@
     induction            a_1 ... a_L | N of the letters                        the letter that followed each
     selective_copy       L places, N of them with a letter | N times ?          the letters in order
     parity               L bits                                                the parity of all bits so far
-    permutations         L permutations of five things              the product of all so far
+    permutations         L swaps of two of five things              their order after all swaps so far
     needle               letters ! v, L - 1 letters | ?                         v, which stands L positions before
 
 L, the length, and N, the number of items, are drawn for each row; right of the bar every position has a target, and
@@ -256,30 +256,48 @@ class Parity(RecallTask):
         return {t: sum(bits[: t + 1]) % 2 for t in range(len(bits))}
 
 
-PERMUTATIONS = np.array([*itertools.permutations(range(5))])  # [120, 5], in lexical order
+def _num_swaps(order):
+    """Return how many swaps of two things make an order of five: 5 minus the number of its cycles."""
+    cycles = {frozenset(itertools.accumulate(range(4), lambda place, _: order[place], initial=n)) for n in range(5)}
+    return 5 - len(cycles)
+
+
+# [120, 5]: the order as it was, the ten after one swap, those after more
+PERMUTATIONS = np.array(sorted(itertools.permutations(range(5)), key=_num_swaps))
 
 
 class Permutations(RecallTask):
-    """Tell at each position in which order five things are, of which each id so far has permuted the places.
+    """Tell at each position in which order five things are; as `RecallTask`, with `alphabet_size` 11.
 
-    It is the word problem of the symmetric group S_5; arguments as for `RecallTask`, with `alphabet_size` 120. Id n is
-    the n-th permutation in lexical order, and so are the targets.
+    It is the word problem of the symmetric group S_5, whose ids are the permutations that generate it: id 0 leaves the
+    order as it is, and ids 1 to 10 swap two places. Targets are all 120 orders.
     """
 
-    has_items, num_ids = False, len(PERMUTATIONS)
+    has_items, num_ids = False, 11
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V, the number of ids: all orders, of which the first are those after one swap, and padding."""
+        return len(PERMUTATIONS) + 1
 
     @property
     def sequence_length(self) -> int:
         """T, the positions of a row."""
         return self.lengths[1]
 
+    def chance(self, length: int, items: int = 1) -> float:
+        """Return the accuracy of guessing any order."""
+        return 1 / len(PERMUTATIONS)
+
     def _rows(self, step, lengths, items, t):
         ids = self._letters(step, self.lengths[1])
         orders = [PERMUTATIONS[ids[:, 0]]]  # [B, 5]
         for column in ids.T[1:]:
             orders.append(_take(orders[-1], PERMUTATIONS[column]))
-        digits = 5 ** np.arange(5)[::-1]  # orders in base 5 are numbers in lexical order
-        y = np.searchsorted(PERMUTATIONS @ digits, np.stack(orders, axis=1) @ digits)
+        digits = 5 ** np.arange(5)
+        numbers = PERMUTATIONS @ digits
+        rank = numbers.argsort()
+        y = rank[np.searchsorted(numbers[rank], np.stack(orders, axis=1) @ digits)]
         is_id = t < lengths
         return np.where(is_id, ids, self.padding), np.where(is_id, y, -1)
 
