@@ -117,7 +117,7 @@ def write(name: str, run: pathlib.Path, rows: Sequence[dict], facts: dict, folde
 def table(records: Sequence[dict]) -> Table:
     """Return the table of the records for the page, the first one first."""
     columns = {
-        "": lambda record: str(record["number"]),
+        "#": lambda record: str(record["number"]),
         "record": lambda record: record["name"],
         "seconds": lambda record: f"{record['seconds']:.1f}",
         f"val_loss@{LENGTH}": lambda record: plus_minus(record["val_losses"], 4),

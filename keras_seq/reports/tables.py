@@ -54,7 +54,7 @@ class Table:
 
     def __str__(self) -> str:
         """Return the table in Markdown, padded so that it is aligned as plain text too."""
-        widths = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
+        widths = [max(2, *map(len, column)) for column in zip(self.header, *self.rows, strict=True)]  # "-:" is two
         rule = ["-" * (width - 1) + ":" if right else "-" * width for width, right in self._with(widths)]
         return "\n".join(self._line(cells, widths) for cells in (self.header, rule, *self.rows))
 
