@@ -1,7 +1,7 @@
 """N-grams and an LSTM of 160 units, on torch, where nothing is compiled.
 
-logits = LSTM + (1 + gate) log p of Kneser-Ney n-grams, as before. The LSTM trains on n-grams of the other nine tenths of
-the text, as those of all of the text know each character that they predict.
+logits = LSTM + (1 + gate) log p of Kneser-Ney n-grams, as before. The LSTM trains on n-grams of the other nine tenths
+of the text, as those of all of the text know each character that they predict.
 """
 
 import itertools
