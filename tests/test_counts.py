@@ -23,11 +23,11 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 119,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 36_200,
+    "lines of keras_seq": 36_550,
     "files of keras_seq": 217,
     "lines of experiments": 8_600,
     "files of experiments": 44,
-    "lines of tests": 40_500,
+    "lines of tests": 40_800,
     "foreign private names": 4,
 }
 CALLS = {
