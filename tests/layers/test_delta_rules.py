@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_seq import layers
+from keras_seq.data.synthetic import recall
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from tests.layers.conftest import compiled
 from tests.layers.test_linear_layers import array, drawn, inputs, of, sigmoid
@@ -249,6 +250,20 @@ def test_a_beta_of_two_tells_the_parity():
     args = [ops.convert_to_tensor(v) for v in (key, key * beta, value, no_decay, state)]
     y, _ = matrix_recurrence(*args, a=ops.convert_to_tensor(-key))
     np.testing.assert_allclose(numpy(y)[..., 0, 0], 1 - 2 * (bits.cumsum(axis=1) % 2), atol=1e-5)
+
+
+def test_reflections_solve_the_word_problem_of_five():
+    """A swap of two places is a reflection along their difference; each head reads one place."""
+    ids, targets = recall.Permutations(11, (200, 200), (1, 1), 1).batch(0)
+    swaps = recall.PERMUTATIONS[ids[0]]  # [T, 5]
+    difference = np.where(swaps > np.arange(5), 1.0, 0.0) - np.where(swaps < np.arange(5), 1.0, 0.0)  # [T, 5]
+    key = np.broadcast_to(difference[None, :, None] / np.sqrt(2), (1, 200, 5, 5)).astype("float32")
+    query = np.broadcast_to(np.eye(5, dtype="float32"), (1, 200, 5, 5))
+    places = np.broadcast_to(np.arange(5, dtype="float32")[:, None], (1, 5, 5, 1))
+    zeros = np.zeros((1, 200, 5, 1), "float32"), np.zeros((1, 200, 5), "float32")
+    args = [ops.convert_to_tensor(v) for v in (query, 2 * key, *zeros, places)]
+    y, _ = matrix_recurrence(*args, a=ops.convert_to_tensor(-key))
+    np.testing.assert_allclose(numpy(y)[0, :, :, 0], recall.PERMUTATIONS[targets[0]], atol=1e-3)
 
 
 def test_the_delta_rule_replaces_what_the_state_holds_for_a_key():
