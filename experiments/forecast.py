@@ -383,7 +383,7 @@ def compare(config: ForecastConfig, folder: pathlib.Path) -> Report:
         "Forecasts and the best possible ones",
         verdict(rows),
         Table.of(rows, COLUMNS),
-        ("series", "model", "head", "score", "over the source", "free running"),
+        ("series", "model", "head", "score", "over the source"),
         without_texts(table_rows),
         NOTES.format(**dataclasses.asdict(config)),
         ["![Forecasts of each series, and their scores by horizon](forecast.png)"],
