@@ -255,7 +255,7 @@ def test_a_beta_of_two_tells_the_parity():
 def test_reflections_solve_the_word_problem_of_five():
     """A swap of two places is a reflection along their difference; each head reads one place."""
     ids, targets = recall.Permutations(11, (200, 200), (1, 1), 1).batch(0)
-    swaps = recall.PERMUTATIONS[ids[0]]  # [T, 5]
+    swaps = recall.ORDERS[ids[0]]  # [T, 5]
     difference = np.where(swaps > np.arange(5), 1.0, 0.0) - np.where(swaps < np.arange(5), 1.0, 0.0)  # [T, 5]
     key = np.broadcast_to(difference[None, :, None] / np.sqrt(2), (1, 200, 5, 5)).astype("float32")
     query = np.broadcast_to(np.eye(5, dtype="float32"), (1, 200, 5, 5))
@@ -263,7 +263,7 @@ def test_reflections_solve_the_word_problem_of_five():
     zeros = np.zeros((1, 200, 5, 1), "float32"), np.zeros((1, 200, 5), "float32")
     args = [ops.convert_to_tensor(v) for v in (query, 2 * key, *zeros, places)]
     y, _ = matrix_recurrence(*args, a=ops.convert_to_tensor(-key))
-    np.testing.assert_allclose(numpy(y)[0, :, :, 0], recall.PERMUTATIONS[targets[0]], atol=1e-3)
+    np.testing.assert_allclose(numpy(y)[0, :, :, 0], recall.ORDERS[targets[0]], atol=1e-3)
 
 
 def test_the_delta_rule_replaces_what_the_state_holds_for_a_key():

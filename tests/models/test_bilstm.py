@@ -48,7 +48,7 @@ def test_the_loss_is_the_mean_over_what_is_no_padding(randomize):
 
 
 def test_every_field_reaches_its_layers():
-    for config in (SMALL, dataclasses.replace(SMALL, num_layers=1, merge_mode="sum", dropout=0.0)):
+    for config in (SMALL, dataclasses.replace(SMALL, num_layers=1, merge_mode="sum", dropout=0.0, crf=True)):
         model = config.build_model(VOCABULARY)
         both = [layer for layer in model.layers if isinstance(layer, layers.Bidirectional)]
         dropouts = [layer for layer in model.layers if isinstance(layer, keras.layers.Dropout)]
@@ -60,6 +60,7 @@ def test_every_field_reaches_its_layers():
             "num_layers": {len(both)},
             "dropout": {layer.rate for layer in dropouts} or {0.0},
             "merge_mode": {layer.merge_mode for layer in both},
+            "crf": {any(isinstance(layer, layers.CRF) for layer in model.layers)},
         }
         assert found == {name: {value} for name, value in dataclasses.asdict(config).items()}
         assert len(dropouts) in (0, len(both))

@@ -23,6 +23,7 @@ WRONG = {
     "pattern": ("", "x", 7),
     "recurrent_initializer": ("nonesuch",),
     "merge_mode": ("mean",),
+    "crf": ("x",),
 }
 OF_ONE = {  # further values, by model
     **{

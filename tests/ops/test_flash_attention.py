@@ -18,4 +18,4 @@ def test_it_is_for_half_precision_without_documents():
     q = {dtype: ops.zeros((1, 2, 1, 8), dtype) for dtype in ("float32", "bfloat16")}
     assert optimized.is_plain_in_half_precision(*3 * [q["bfloat16"]])
     assert not optimized.is_plain_in_half_precision(*3 * [q["float32"]])
-    assert not optimized.is_plain_in_half_precision(*3 * [q["bfloat16"]], segments=ops.zeros((1, 2), "int32"))
+    assert not optimized.is_plain_in_half_precision(*3 * [q["bfloat16"]], None, ops.zeros((1, 2), "int32"))

@@ -263,7 +263,7 @@ def _num_swaps(order):
 
 
 # [120, 5]: the order as it was, the ten after one swap, those after more
-PERMUTATIONS = np.array(sorted(itertools.permutations(range(5)), key=_num_swaps))
+ORDERS = np.array(sorted(itertools.permutations(range(5)), key=_num_swaps))
 
 
 class Permutations(RecallTask):
@@ -278,7 +278,7 @@ class Permutations(RecallTask):
     @property
     def vocabulary_size(self) -> int:
         """V, the number of ids: all orders, of which the first are those after one swap, and padding."""
-        return len(PERMUTATIONS) + 1
+        return len(ORDERS) + 1
 
     @property
     def sequence_length(self) -> int:
@@ -287,15 +287,15 @@ class Permutations(RecallTask):
 
     def chance(self, length: int, items: int = 1) -> float:
         """Return the accuracy of guessing any order."""
-        return 1 / len(PERMUTATIONS)
+        return 1 / len(ORDERS)
 
     def _rows(self, step, lengths, items, t):
         ids = self._letters(step, self.lengths[1])
-        orders = [PERMUTATIONS[ids[:, 0]]]  # [B, 5]
+        orders = [ORDERS[ids[:, 0]]]  # [B, 5]
         for column in ids.T[1:]:
-            orders.append(_take(orders[-1], PERMUTATIONS[column]))
+            orders.append(_take(orders[-1], ORDERS[column]))
         digits = 5 ** np.arange(5)
-        numbers = PERMUTATIONS @ digits
+        numbers = ORDERS @ digits
         rank = numbers.argsort()
         y = rank[np.searchsorted(numbers[rank], np.stack(orders, axis=1) @ digits)]
         is_id = t < lengths
@@ -303,10 +303,10 @@ class Permutations(RecallTask):
 
     def _answers(self, row):
         order, answers = (0, 1, 2, 3, 4), {}
-        numbers = {tuple(permutation): n for n, permutation in enumerate(PERMUTATIONS.tolist())}
+        numbers = {tuple(permutation): n for n, permutation in enumerate(ORDERS.tolist())}
         for t, id in enumerate(row):
             if id != self.padding:
-                order = tuple(order[place] for place in PERMUTATIONS[id])
+                order = tuple(order[place] for place in ORDERS[id])
                 answers[t] = numbers[order]
         return answers
 

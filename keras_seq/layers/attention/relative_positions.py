@@ -12,7 +12,10 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.ops.linear_recurrence import linear_recurrence
 from keras_seq.ops.tensor_checks import at_least_float32, where_valid
+
+MIN_LOG_DECAY = -1e3  # of a forget gate: smaller ones would cost their sums the precision of all others
 
 
 class RelativePositions:
@@ -297,15 +300,22 @@ class ForgettingPositions(RelativePositions):
     Masking: a masked element forgets nothing.
     """
 
-    def decay_sums(self, gates, mask=None):
+    def decay_sums(self, gates, mask=None, reset_mask=None):
         """Compute the sums c of log decays up to each position, its own included.
 
         Args:
             gates: What the sigmoid is applied to, `[B, T, H]`.
             mask: `[B, T]`, true at non-padding elements, or None.
+            reset_mask: `[B, T]`, true where a document begins and the sums with it, or None: differences of sums of an
+                earlier one would depend on it, by rounding.
 
         Returns:
             `[B, T, H]`, float32 or wider.
         """
         log_decay = ops.log_sigmoid(ops.cast(gates, at_least_float32(gates.dtype)))
-        return ops.cumsum(where_valid(mask, log_decay), axis=1)
+        log_decay = where_valid(mask, ops.maximum(log_decay, MIN_LOG_DECAY))
+        if reset_mask is None:
+            return ops.cumsum(log_decay, axis=1)
+        goes_on = ops.cast(ops.logical_not(reset_mask), log_decay.dtype)[..., None]
+        goes_on = ops.broadcast_to(goes_on, ops.shape(log_decay))
+        return linear_recurrence(goes_on, log_decay, ops.zeros_like(log_decay[:, 0]))

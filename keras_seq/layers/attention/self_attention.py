@@ -258,7 +258,9 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         query_segments = key_segments = None if reset_mask is None else segment_numbers(reset_mask)
         gate = self.gate_dense(x) if self.use_output_gate else None  # [B, T, H K']
         sinks = None if self.sinks is None else ops.convert_to_tensor(self.sinks)
-        decay_sums = self.positions.decay_sums(self.forget_dense(x), mask) if self._forgets else None  # [B, T, H]
+        decay_sums = None
+        if self._forgets:
+            decay_sums = self.positions.decay_sums(self.forget_dense(x), mask, reset_mask)  # [B, T, H]
 
         # append them to the cache: from here on keys and values are those of all S slots, [B, S, G, K]
         holds_nan = is_finite is not None and (return_state or not is_first_call)

@@ -86,7 +86,7 @@ def test_by_hand():
     np.testing.assert_array_equal(task.solve(np.array([[4, 2, 4, 1, 3, 3]])), [[-1, -1, -1, -1, 2, 1]])
     task = recall.Parity(2, (4, 4), (1, 1), 1)
     np.testing.assert_array_equal(task.solve(np.array([[1, 0, 1, 1]])), [[1, 1, 0, 1]])
-    task, orders = recall.Permutations(11, (4, 4), (1, 1), 1), recall.PERMUTATIONS.tolist()
+    task, orders = recall.Permutations(11, (4, 4), (1, 1), 1), recall.ORDERS.tolist()
     first, last = orders.index([1, 0, 2, 3, 4]), orders.index([0, 1, 2, 4, 3])
     assert {0, first, last} < {*range(11)}
     both = orders.index([1, 0, 2, 4, 3])
