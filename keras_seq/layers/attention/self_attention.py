@@ -149,6 +149,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         self.use_output_gate = checks.boolean("use_output_gate", use_output_gate)
         self.use_sinks = checks.boolean("use_sinks", use_sinks)
         self._forgets = isinstance(self.positions, ForgettingPositions)
+        self.autocast = False  # autocast would also cast the sums of log decays in a state, which are wider
         if self._forgets and not self.causal:
             raise ValueError(
                 f"positions={self.positions} with causal=False; expected causal=True: what is forgotten is earlier."
@@ -227,7 +228,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             )
 
         # the inputs: zeros at padding; what is not finite is kept apart where a mask may separate it from others
-        x = tensor_checks.real("inputs", inputs, self.compute_dtype)
+        x = ops.cast(tensor_checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
         x, mask = tensor_checks.masked("mask", x, inputs_mask if mask is None else mask)
         x = where_valid(mask, x)
         x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)

@@ -9,6 +9,7 @@ blocks are this one layer with different arguments.
 from collections.abc import Mapping
 
 import keras
+from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.attention.cross_attention import CrossAttention
@@ -116,6 +117,7 @@ class TransformerBlock(Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.autocast = False  # the layers cast their inputs; the state keeps its own dtypes
         self.causal = bool(causal)
         self.norm_first = bool(norm_first)
         self.cross_attention = bool(cross_attention)
@@ -234,7 +236,7 @@ class TransformerBlock(Layer):
         reset_mask=None,
     ):
         """Apply the block; the arguments are documented in the class."""
-        x = tensor_checks.real("inputs", inputs, self.compute_dtype)
+        x = ops.cast(tensor_checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
         x, mask = tensor_checks.masked("mask", x, inputs_mask if mask is None else mask)
         x = where_valid(mask, x)
         if context is not None and not self.cross_attention:
