@@ -1,4 +1,4 @@
-"""What self- and cross-attention share: their arguments, the four projections, and attention between them."""
+"""Hold what self- and cross-attention share: their arguments, the four projections, and attention between them."""
 
 import functools
 
