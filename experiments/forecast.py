@@ -280,7 +280,9 @@ def plot_fan(axes: Axes, series: Series, best: dict):
     axes.axvline(0.5, color="0.8", linewidth=1)
     axes.set_title(series.name)
     axes.set_xlabel("values ahead")
-    axes.legend(loc="upper left", fontsize=8, frameon=True, framealpha=0.9, edgecolor="none")
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.35 * (high - low))  # room for the legend
+    axes.legend(loc="upper left", fontsize=8)
 
 
 def plot_scores(axes: Axes, rows: Sequence[dict], colors: dict[str, str]):
