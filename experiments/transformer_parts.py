@@ -62,8 +62,12 @@ PARTS = {  # fields of the model's config that differ, or of the experiment's
     "deeper": {"num_layers": 6},
     "batch-6": {"batch_size": 6},
     "batch-24": {"batch_size": 24},
+    "output-gate": {"use_output_gate": True},
+    "sinks": {"use_sinks": True},
+    "forget-gate": {"use_forget_gate": True},
     "together": {"kernel_size": 4, "activation": "relu_squared"},
 }
+MATCHED = ("deeper", "output-gate")  # variants that are made narrower, to the baseline's number of parameters
 BASELINE = "baseline"
 
 
@@ -91,12 +95,12 @@ class TransformerPartsConfig:
         options.check_unique("--parts", self.parts)
 
     def variant(self, name: str, vocabulary_size: int) -> tuple[VariantConfig, int]:
-        """Return the config and the batch size of a variant; of another depth it has the baseline's parameters."""
+        """Return the config and the batch size of a variant, of the baseline's parameters where it is in MATCHED."""
         changes = dict(PARTS.get(name, {}))
         batch_size = changes.pop("batch_size", self.batch_size)
         baseline = dataclasses.replace(self.transformer, context_length=self.sequence_length)
         model_config = VariantConfig(**{**vars(baseline), **changes})
-        if model_config.num_layers != baseline.num_layers:
+        if name in MATCHED:
             with shapes_only():
                 target = baseline.build_model(vocabulary_size).count_params()
             model_config = match_parameter_count(model_config, vocabulary_size, target)
