@@ -22,7 +22,11 @@ from tests.pretrained.test_load import assert_same, few, some_ids
 # one a family, biases, rotations and what another family is nearest to; what is read is tested in test_load.py
 WRITTEN = {"gpt2", "llama-yarn", "mistral", "mistral-full", "qwen2-windows", "qwen3-biases"}
 WRITTEN |= {"mamba-rank", "mamba2", "gemma", "bert-masked-lm"}
-AUTO = {"BertForMaskedLM": transformers.AutoModelForMaskedLM, "BertModel": transformers.AutoModel}
+WRITTEN |= {"modernbert-biases", "modernbert-encoder", "modernbert-bases", "modernbert-global", "modernbert-scaled"}
+AUTO = {
+    **dict.fromkeys(("BertForMaskedLM", "ModernBertForMaskedLM"), transformers.AutoModelForMaskedLM),
+    **dict.fromkeys(("BertModel", "ModernBertModel"), transformers.AutoModel),
+}
 
 
 def tensors_of(folder):

@@ -114,11 +114,18 @@ class ModernBertConfig:
         """
         checks.positive_integer("vocabulary_size", vocabulary_size)
         padding, options = {"pad_token_id": self.pad_token_id}, {"dtype": dtype}
+        # the mask is that of InvalidIdsToNaN; an embedding without one warns where it is a head and gets it
+        is_masked = self.pad_token_id is not None
         normal = keras.initializers.TruncatedNormal(stddev=0.02)
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         ids = TokenIdCheck(vocabulary_size, self.context_length, **padding, name="token_id_check")(token_ids)
         x = keras.layers.ReversibleEmbedding(
-            vocabulary_size, self.embedding_dim, embeddings_initializer=normal, name="embedding", **options
+            vocabulary_size,
+            self.embedding_dim,
+            embeddings_initializer=normal,
+            mask_zero=is_masked,
+            name="embedding",
+            **options,
         )(ids)
         x = InvalidIdsToNaN(vocabulary_size, **padding, name="invalid_ids_to_nan", **options)(x, ids)
         x = self._normalization("embedding_normalization", dtype)(x)
