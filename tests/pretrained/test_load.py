@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("transformers")
 import torch
+import transformers
 from keras import ops
 
 from keras_seq import pretrained
@@ -136,6 +137,23 @@ def test_modernbert_equals_it_with_padding_of_any_id(hugging_face, loaded, name,
     assert_same(outputs(ids), reference, mask)
     unmasked = outputs(np.where(mask, ids, padding + 1))
     assert np.abs(unmasked[1] - outputs(ids)[1])[mask[1]].max() > 1e-3
+
+
+def test_the_older_keys_of_modernbert_say_the_same(hugging_face, loaded, tmp_path):
+    """As in folders of the hub, which transformers 4.48 wrote: no lists of layers, and keys without effect."""
+    folder = shutil.copytree(hugging_face("modernbert-bases").folder, tmp_path / "old")
+    config = json.loads((folder / "config.json").read_text())
+    del config["layer_types"], config["rope_parameters"]
+    config |= {"global_attn_every_n_layers": 2, "global_rope_theta": 77.0, "local_rope_theta": 10_000.0}
+    config |= {"reference_compile": False, "layer_norm_eps": 1e-5, "position_embedding_type": "absolute"}
+    config |= {"repad_logits_with_grad": False, "classifier_pooling": "mean", "cls_token_id": 40, "sep_token_id": 39}
+    (folder / "config.json").write_text(json.dumps(config))
+    again = pretrained.load(folder)
+    assert again.config == loaded("modernbert-bases").config
+    ids = some_ids(41)
+    ids[ids == again.config.pad_token_id] = 1
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    assert_same(again.model(ids), theirs(torch.tensor(ids)).logits)
 
 
 def test_the_head_for_the_next_sentence_is_left_out_only_where_that_is_said(hugging_face, loaded):
