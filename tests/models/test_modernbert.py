@@ -10,6 +10,7 @@ import pytest
 from keras import ops
 
 from keras_seq import layers
+from keras_seq.interpretability import attention_weights
 from keras_seq.layers.introspection import named_weights
 from keras_seq.models import ModernBertConfig, masked_lm, text_classifier, token_classifier
 
@@ -203,6 +204,24 @@ def test_a_few_steps_of_training_lower_the_loss(name):
     weights = REAL.astype("float32") if name == "masked_lm" else None
     losses = [float(model.train_on_batch(IDS, targets, sample_weight=weights)) for _ in range(12)]
     assert losses[-1] < 0.7 * losses[0]
+
+
+def test_kerass_loss_leaves_the_padding_of_a_tagger_out(with_head):
+    model, tags = with_head["token_classifier"], np.random.default_rng(0).integers(3, size=IDS.shape)
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True)
+    losses = [model.evaluate(IDS, targets, verbose=0) for targets in (tags, np.where(REAL, tags, (tags + 1) % 3))]
+    assert losses[0] == losses[1]
+    assert model.evaluate(IDS, (tags + 1) % 3, verbose=0) != losses[0]
+
+
+def test_attention_weights_are_those_of_windows_and_of_text(encoder):
+    weights = attention_weights(encoder, IDS)
+    assert [*weights] == [f"block_{n}/self_attention" for n in range(4)]
+    position = np.cumsum(REAL, axis=1)
+    for n, scores in enumerate(weights.values()):
+        near = np.abs(position[:, :, None] - position[:, None]) < (WINDOW if n % INTERVAL else 99)
+        seen = near & REAL[:, :, None] & REAL[:, None]
+        np.testing.assert_array_equal((scores > 0)[:, 0][REAL], seen[REAL])
 
 
 def test_wrong_encoders_are_refused():

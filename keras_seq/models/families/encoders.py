@@ -61,11 +61,9 @@ def masked_lm(encoder: keras.Model) -> keras.Model:
         ValueError: `encoder` is not such a model.
     """
     _check_encoder(encoder)
-    embedding = encoder.get_layer("embedding")
-    if _is_modern(encoder):
-        x = _transformed(encoder, encoder.output["sequence_output"])
-    else:
-        x = _transformed(encoder, encoder.output["sequence_output"], encoder.get_layer("block_0").activation, True)
+    embedding, x = encoder.get_layer("embedding"), encoder.output["sequence_output"]
+    of_bert = {} if _is_modern(encoder) else {"activation": encoder.get_layer("block_0").activation, "use_bias": True}
+    x = _transformed(encoder, x, **of_bert)
     # The embedding is called twice and not held by another layer, so that clones share the matrix too.
     logits = LogitsBias(dtype=_dtype_policy(encoder), name="logits")(embedding(x, reverse=True))
     return TokenIdModel(encoder.input, logits, name="masked_lm")
@@ -129,13 +127,15 @@ def _check_encoder(encoder):
 
 
 def _is_modern(encoder):
+    """Return whether an encoder is ModernBERT, all of whose heads begin with `_transformed`; it has no pooler."""
     return "pooled_output" not in encoder.output
 
 
 def _transformed(encoder, x, activation="gelu", use_bias=False):
-    """Return the features that are multiplied by an output matrix: dense, activation, normalization."""
-    dtype, last = _dtype_policy(encoder), encoder.get_layer("embedding_normalization")
-    options = {"epsilon": last.epsilon, "center": last.center, "dtype": dtype, "name": "head_normalization"}
+    """Return the features that an output matrix is applied to: dense, activation, normalization."""
+    dtype, of_embedding = _dtype_policy(encoder), encoder.get_layer("embedding_normalization")
+    options = {"epsilon": of_embedding.epsilon, "center": of_embedding.center}
+    options |= {"dtype": dtype, "name": "head_normalization"}
     x = layers.Dense(x.shape[-1], activation=activation, use_bias=use_bias, dtype=dtype, name="head")(x)
     return keras.layers.LayerNormalization(**options)(x)
 
