@@ -32,7 +32,8 @@ class Pretrained:
     """Hold what a Hugging Face folder held."""
 
     model: keras.Model
-    """The model, with its weights: a `LanguageModel`, or for BERT what `BertConfig` or `masked_lm` builds."""
+    """The model, with its weights: a `LanguageModel`, for T5 an `EncoderDecoder`, or for BERT what `BertConfig` or
+    `masked_lm` builds."""
     tokenizer: Tokenizer | None
     """Its tokenizer; None where the folder has none."""
     config: object
@@ -86,15 +87,23 @@ def load(
             f"config.json: model_type={values.get('model_type')!r}; expected one of {', '.join(FAMILIES)}."
         )
     architecture = _architecture(family, values)
+    path = folder / "generation_config.json"
+    generation = read_json(path) if path.exists() else {}
+    if generation.get("decoder_start_token_id") is not None:
+        values["decoder_start_token_id"] = generation["decoder_start_token_id"]
     config, size = read_config(family, values, dropout), vocabulary_size(values)
-    stop_token_ids = _stop_token_ids(folder, values, size, family)
+    stop_token_ids = _stop_token_ids(generation, values, size, family)
     tokenizer = read_tokenizer_files(folder, family.model_type, size)
     files = TensorFiles(folder)
-    if config.num_layers > len(files):  # each of which would take time, if no memory
-        raise PretrainedError(
-            in_keys(family, f"config.json: num_layers={config.num_layers}; expected as many as ")
-            + f"the {len(files)} tensors can be of."
-        )
+    if family.complete:
+        config = family.complete(config, values, set(files))
+    for name in ("num_layers", "num_encoder_layers", "num_decoder_layers"):
+        number = getattr(config, name, 0)
+        if number > len(files):  # each of which would take time, if no memory
+            raise PretrainedError(
+                in_keys(family, f"config.json: {name}={number}; expected as many as ")
+                + f"the {len(files)} tensors can be of."
+            )
     try:
         models = without_memory(lambda: family.build_models(config, size, dtype, architecture))
     except ValueError as error:
@@ -185,10 +194,9 @@ def _architecture(family, values):
     return names[0]
 
 
-def _stop_token_ids(folder, values, vocabulary_size, family):
-    path = folder / "generation_config.json"
-    generation = read_json(path) if path.exists() else {}
-    file, named = (path.name, generation) if "eos_token_id" in generation else ("config.json", values)
+def _stop_token_ids(generation, values, vocabulary_size, family):
+    is_there = "eos_token_id" in generation
+    file, named = ("generation_config.json", generation) if is_there else ("config.json", values)
     ids = named.get("eos_token_id")
     if ids is None or (ids == family.eos_token_id and ids >= vocabulary_size):
         return ()

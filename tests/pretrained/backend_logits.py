@@ -7,7 +7,15 @@ import numpy as np
 from keras import ops
 
 from keras_seq import pretrained
-from keras_seq.models import GPT2Config, LlamaConfig, Mamba2Config, MambaConfig, RecurrentGemmaConfig
+from keras_seq.models import (
+    EncoderDecoder,
+    GPT2Config,
+    LlamaConfig,
+    Mamba2Config,
+    MambaConfig,
+    RecurrentGemmaConfig,
+    T5Config,
+)
 
 V = 41
 BUILT = {
@@ -16,12 +24,18 @@ BUILT = {
     "mamba": MambaConfig(16, num_layers=2, state_dim=4),
     "mamba2": Mamba2Config(16, num_layers=2, state_dim=4),
     "gemma": RecurrentGemmaConfig(16, num_layers=3, feed_forward_dim=24, sliding_window=7),
+    "t5": T5Config(16, 2, 3, 2, 5, 24, 8, 12, activation="geglu_tanh", tie_embeddings=False, scale_logits=False),
 }
 IDS = np.random.default_rng(0).integers(0, V, (2, 13)).astype("int32")
 
 
 def logits(model) -> np.ndarray:
-    """Logits of a whole pass and, behind it, those of a step after it, [2, 13, V]."""
+    """Logits of a whole pass and, behind it, those of a step after it, [2, 13, V]; of T5 of steps after none."""
+    if isinstance(model, EncoderDecoder):
+        whole, state = model({"encoder_token_ids": IDS, "decoder_token_ids": IDS}), model.get_initial_state(IDS, 13)
+        for t in range(13):
+            step, state = model.step(IDS[:, t : t + 1], state)
+        return np.concatenate([ops.convert_to_numpy(whole)[:, :-1], ops.convert_to_numpy(step)[:, None]], axis=1)
     whole, state = model(IDS[:, :-1], return_state=True, state=model.get_initial_state(2, 13))
     step, _ = model.step(IDS[:, -1:], state)
     return np.concatenate([ops.convert_to_numpy(whole), ops.convert_to_numpy(step)[:, None]], axis=1)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from keras_seq import pretrained
-from keras_seq.pretrained.family import CONSTANTS, IGNORED, NULLABLE, OBJECTS, read_config
+from keras_seq.pretrained.family import CONSTANTS, FROM_ZERO, IGNORED, NULLABLE, OBJECTS, read_config
 from keras_seq.pretrained.folder_files import write_tokenizer_files
 from keras_seq.tokenizers import CharacterTokenizer
 from tests.pretrained.random_configs import CONFIGS, ROPE
@@ -107,6 +107,19 @@ def test_configs_that_say_something_else_are_refused(folder, changes, message):
         ("gpt2", {"n_head": 5}, "n_head=5; expected a divisor of n_embd=24."),
         ("gemma", {"lru_width": 25}, "lru_width=25; expected a multiple of num_attention_heads=3"),
         ("gemma", {"head_dim": 4}, "head_dim=4; expected hidden_size / num_attention_heads"),
+        ("t5", {"is_encoder_decoder": False}, "is_encoder_decoder=False; expected True"),
+        ("t5", {"pad_token_id": 3}, "pad_token_id=3; expected 0"),
+        ("t5", {"architectures": ["T5EncoderModel"]}, "expected one of T5ForConditionalGeneration"),
+        ("t5", {"feed_forward_proj": "gated-relu"}, "feed_forward_proj='gated-relu'; expected 'relu' or 'gelu'"),
+        ("t5", {"dense_act_fn": "silu"}, "dense_act_fn='silu'; expected 'relu', as feed_forward_proj='relu' says"),
+        ("t5", {"feed_forward_proj": "gated-gelu"}, "dense_act_fn='relu'; expected 'gelu_new'"),
+        ("t5", {"decoder_start_token_id": 41}, "decoder_start_token_id=41; expected an integer of at least 0 and at"),
+        ("t5", {"num_layers": 3}, "lacks encoder.block.2"),
+        ("t5", {"num_decoder_layers": 1}, "also holds decoder.block.1"),
+        ("t5", {"num_decoder_layers": 9999}, "num_decoder_layers=9999; expected as many as the"),
+        ("t5", {"relative_attention_num_buckets": 3}, "relative_attention_num_buckets=3; expected an integer of at"),
+        ("t5", {"relative_attention_max_distance": 4}, "relative_attention_max_distance=4; expected an integer of at"),
+        ("t5-1.1", {"scale_decoder_outputs": None, "tie_word_embeddings": True}, "differs from 'shared.weight'"),
     ],
 )
 def test_what_other_families_cannot_express_is_refused(hugging_face, tmp_path, name, changes, message):
@@ -119,6 +132,8 @@ def wrong_values(key, default):
     """Return values that a key cannot have, by the kind of its default."""
     if isinstance(default, bool):
         return ["yes", 0, 1, 1.0, None, [True], {}]
+    if key == "scale_decoder_outputs":  # or null
+        return ["yes", 0, 1, 1.0, [True], {}]
     if key in OBJECTS:
         return ["linear", 7, 0, True, [], [{}]]
     if isinstance(default, str):
@@ -131,10 +146,10 @@ def wrong_values(key, default):
     if isinstance(default, float):
         return [*numbers, 0, math.nan, math.inf, None]
     nullable = default is None or key in NULLABLE
-    return [*numbers, 2.0, 2**31, *([] if nullable else [None]), *([] if key == "max_window_layers" else [0])]
+    return [*numbers, 2.0, 2**31, *([] if nullable else [None]), *([] if key in FROM_ZERO else [0])]
 
 
-ONE_A_FAMILY = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "bert-encoder", "mamba", "mamba2", "gemma"]
+ONE_A_FAMILY = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "bert-encoder", "mamba", "mamba2", "gemma", "t5"]
 
 
 @pytest.mark.parametrize("name", ONE_A_FAMILY)
@@ -338,7 +353,7 @@ def test_tensors_that_do_not_fit_are_refused(folder):
 @settings(max_examples=25, deadline=None)
 def test_any_value_of_any_key_loads_or_is_refused_in_one_sentence(hugging_face, tmp_path_factory, data):
     """Values of any JSON type; shapes are checked before weights are made, so that no number is too large."""
-    names = ["gpt2", "llama-gqa", "qwen2-windows", "mamba-rank", "mamba2", "gemma", "bert-encoder"]
+    names = ["gpt2", "llama-gqa", "qwen2-windows", "mamba-rank", "mamba2", "gemma", "bert-encoder", "t5"]
     name = data.draw(st.sampled_from(names))
     folder = tmp_path_factory.mktemp("any") / "folder"
     shutil.copytree(hugging_face(name).folder, folder)
