@@ -88,10 +88,11 @@ def load(
         )
     architecture = _architecture(family, values)
     path = folder / "generation_config.json"
-    generation = read_json(path) if path.exists() else {}
-    if generation.get("decoder_start_token_id") is not None:
-        values["decoder_start_token_id"] = generation["decoder_start_token_id"]
-    config, size = read_config(family, values, dropout), vocabulary_size(values)
+    generation, size = read_json(path) if path.exists() else {}, vocabulary_size(values)
+    start = generation.get("decoder_start_token_id")
+    if start is not None and hasattr(family.config, "decoder_start_token_id"):
+        values["decoder_start_token_id"] = _checked_id(path.name, "decoder_start_token_id", start, size)
+    config = read_config(family, values, dropout)
     stop_token_ids = _stop_token_ids(generation, values, size, family)
     tokenizer = read_tokenizer_files(folder, family.model_type, size)
     files = TensorFiles(folder)
@@ -200,9 +201,11 @@ def _stop_token_ids(generation, values, vocabulary_size, family):
     ids = named.get("eos_token_id")
     if ids is None or (ids == family.eos_token_id and ids >= vocabulary_size):
         return ()
-    for id in ids if isinstance(ids, list) else [ids]:
-        if isinstance(id, bool) or not isinstance(id, int) or not 0 <= id < vocabulary_size:
-            raise PretrainedError(
-                f"{file}: eos_token_id={id!r:.80}; expected ids from 0 to {vocabulary_size - 1}, or null."
-            )
-    return tuple(ids) if isinstance(ids, list) else (ids,)
+    ids = ids if isinstance(ids, list) else [ids]
+    return tuple(_checked_id(file, "eos_token_id", id, vocabulary_size) for id in ids)
+
+
+def _checked_id(file, name, id, vocabulary_size):
+    if isinstance(id, bool) or not isinstance(id, int) or not 0 <= id < vocabulary_size:
+        raise PretrainedError(f"{file}: {name}={id!r:.80}; expected ids from 0 to {vocabulary_size - 1}, or null.")
+    return id

@@ -89,7 +89,8 @@ MODELS = [
 @pytest.mark.parametrize(("kind", "name", "of_type"), MODELS, ids=[f"{k.__name__}-{n}" for k, n, _ in MODELS])
 def test_a_model_that_cannot_be(refused, kind, name, of_type):
     whole = tuple(value for value in WHOLE if value is not None or "None" not in str(of_type))
-    of_name = {"epsilon": ABOVE_ZERO, "full_attention_layers": (value for value in whole if value != 0)}
+    but_zero = [value for value in whole if value != 0]
+    of_name = {"epsilon": ABOVE_ZERO, "full_attention_layers": but_zero, "decoder_start_token_id": but_zero}
     known = {float: FRACTION, bool: ("x", 7, None), str: ("nothing", 7, None)}
     for value in of_name.get(name) or known.get(of_type, whole):
         refused(lambda value=value: kind(**{name: value}), name, "expected")

@@ -185,6 +185,15 @@ def test_the_start_of_a_target_is_that_of_generation(hugging_face, tmp_path):
     path = folder / "generation_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"decoder_start_token_id": 5}))
     assert pretrained.load(folder).model.decoder_start_token_id == 5
+    path.write_text(json.dumps({"decoder_start_token_id": 41}))
+    with pytest.raises(pretrained.PretrainedError, match=r"^generation_config\.json: decoder_start_token_id=41;"):
+        pretrained.load(folder)
+    path.unlink()
+    assert pretrained.load(folder).model.decoder_start_token_id == 3
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"decoder_start_token_id": 41}))
+    with pytest.raises(pretrained.PretrainedError, match=r"^config\.json: decoder_start_token_id=41; expected"):
+        pretrained.load(folder)
 
 
 def test_the_head_for_the_next_sentence_is_left_out_only_where_that_is_said(hugging_face, loaded):
