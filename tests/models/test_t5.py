@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from keras_seq.generation import greedy
-from keras_seq.layers import BucketedPositions
+from keras_seq.layers import BucketedPositions, TransformerBlock
 from keras_seq.models import EncoderDecoder, Seq2SeqConfig, T5Config, assert_causal
 from keras_seq.saving import load_untrusted_model, save_model
 
@@ -185,5 +185,9 @@ def test_what_is_out_of_range_is_said():
         T5Config(max_distance=16)
     with pytest.raises(ValueError, match="num_buckets=3; expected an integer of at least 4"):
         T5Config(num_buckets=3)
+    blocks = [TransformerBlock(2, 12, positions=BucketedPositions(shared=True), name=f"block_{n}") for n in range(2)]
+    message = r"block_0, a first block, has positions=.*shared=True.*; expected BucketedPositions\(\.\.\.\), whose"
+    with pytest.raises(ValueError, match=message):
+        EncoderDecoder(keras.layers.ReversibleEmbedding(VOCABULARY, D), blocks, [])
     with pytest.raises(ValueError, match="logit_scale=0"):
         EncoderDecoder(keras.layers.ReversibleEmbedding(VOCABULARY, D), [], [], logit_scale=0)

@@ -87,6 +87,11 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
             if not (block.causal and block.cross_attention):
                 received = f"causal={block.causal}, cross_attention={block.cross_attention}"
                 raise ValueError(f"{block.name} in the decoder has {received}; expected both to be True.")
+        for blocks in (encoder, decoder):
+            shared = [getattr(block.positions, "shared", None) for block in blocks]
+            if True in shared and shared[0] is not False:
+                received = f"{blocks[0].name}, a first block, has positions={blocks[0].positions}"
+                raise ValueError(f"{received}; expected BucketedPositions(...), whose biases the others share.")
         self.autocast = False  # the layers cast their inputs; the state keeps its own dtypes
         self.embedding = embedding
         self.embedding.supports_masking = True  # it is also called on the decoder's output, which carries a mask

@@ -28,6 +28,7 @@ ACTIVATION_NAMES = {  # "gated-gelu" is transformers' name of gelu_new, too
     **{"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh", "silu": "silu", "swish": "silu"},
     **{"gated-gelu": "geglu_tanh", "gated-gelu_new": "geglu_tanh", "gated-silu": "swiglu", "gated-swish": "swiglu"},
 }
+ATTENTIONS = {"self_attention": "SelfAttention", "cross_attention": "EncDecAttention"}
 BUFFERS = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"  # of old files, not used
 
 
@@ -87,29 +88,27 @@ def describe(model) -> T5Config:
     )
 
 
-def _stack(name, sublayers):
-    """Return the tensors of the encoder or the decoder, of sublayers in their order."""
-    block, path = f"{name}.block.{{n}}.layer.", f"{name}_{{n}}/"
+def _stack(stack, *attentions):
+    """Return the tensors of the encoder or the decoder, whose blocks have these attentions."""
+    block, path = f"{stack}.block.{{n}}.layer.", f"{stack}_{{n}}/"
+    bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     tensors = [
-        Tensor(
-            f"{name}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-            (f"{name}_0/self_attention/bucket_bias",),
-        ),
-        *normalization(f"{name}.final_layer_norm", f"{name}_normalization"),
+        Tensor(bias, (f"{stack}_0/self_attention/bucket_bias",)),
+        *normalization(f"{stack}.final_layer_norm", f"{stack}_normalization"),
     ]
-    for n, (sublayer, theirs) in enumerate(sublayers.items()):
-        tensors += normalization(f"{block}{n}.layer_norm", f"{path}{sublayer}_normalization")
-        for letter, ours in {"q": "query", "k": "key", "v": "value", "o": "output"}.items():
-            tensors += linear(f"{block}{n}.{theirs}.{letter}", f"{path}{sublayer}/{ours}")
-    dense, path = f"{block}{len(sublayers)}.DenseReluDense", f"{path}feed_forward"
+    for n, attention in enumerate(attentions):
+        tensors += normalization(f"{block}{n}.layer_norm", f"{path}{attention}_normalization")
+        for letter, name in {"q": "query", "k": "key", "v": "value", "o": "output"}.items():
+            tensors += linear(f"{block}{n}.{ATTENTIONS[attention]}.{letter}", f"{path}{attention}/{name}")
+    last, path = f"{block}{len(attentions)}", f"{path}feed_forward"
     gate, hidden = f"{path}/gate/kernel", (f"{path}/hidden/kernel",)
     return (
         *tensors,
-        *normalization(f"{block}{len(sublayers)}.layer_norm", f"{path}_normalization"),
-        Tensor(f"{dense}.wi.weight", hidden, TRANSPOSED, {gate: False}),
-        Tensor(f"{dense}.wi_0.weight", (gate,), TRANSPOSED),
-        Tensor(f"{dense}.wi_1.weight", hidden, TRANSPOSED, {gate: True}),
-        *linear(f"{dense}.wo", f"{path}/output"),
+        *normalization(f"{last}.layer_norm", f"{path}_normalization"),
+        Tensor(f"{last}.DenseReluDense.wi.weight", hidden, TRANSPOSED, {gate: False}),
+        Tensor(f"{last}.DenseReluDense.wi_0.weight", (gate,), TRANSPOSED),
+        Tensor(f"{last}.DenseReluDense.wi_1.weight", hidden, TRANSPOSED, {gate: True}),
+        *linear(f"{last}.DenseReluDense.wo", f"{path}/output"),
     )
 
 
@@ -150,8 +149,8 @@ T5 = Family(
     ignored=frozenset({"classifier_dropout", "initializer_factor", "n_positions", "output_past"}),
     tensors=(
         Tensor("shared.weight", ("embedding/embeddings",)),
-        *_stack("encoder", {"self_attention": "SelfAttention"}),
-        *_stack("decoder", {"self_attention": "SelfAttention", "cross_attention": "EncDecAttention"}),
+        *_stack("encoder", "self_attention"),
+        *_stack("decoder", "self_attention", "cross_attention"),
         *linear("lm_head", "head"),
     ),
     tied=dict.fromkeys(("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", HEAD), "shared.weight"),
