@@ -51,6 +51,10 @@ class ScaledInitializer(Initializer):
         """Return values of this shape."""
         return self.factor * self.initializer(shape, dtype=dtype, **kwargs)
 
+    def clone(self):
+        """Return an equal initializer; the other one may be a function, which has no config."""
+        return ScaledInitializer(cloned(self.initializer), self.factor)
+
 
 def cloned(initializer):
     """Return an initializer with values of its own: it returns the same ones at every call."""
