@@ -178,7 +178,8 @@ CONSTANTS = {  # of every config
     "quantization_config": None,
     "auto_map": None,
 }
-NULLABLE = {"head_dim", "num_key_value_heads", "sliding_window"}  # null: it follows from other keys, or is off
+NULLABLE = {"head_dim", "num_key_value_heads", "sliding_window", "pad_token_id"}  # null: by other keys, or off
+MAY_BE_ZERO = {"max_window_layers", "pad_token_id", "decoder_start_token_id"}
 OBJECTS = {"rope_scaling", "rope_parameters"}
 LAYERS = {"n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers"}
 MAX_LAYERS = 10_000  # before a list of as many is made
@@ -186,7 +187,6 @@ OTHER_VALUES = {  # a setting checks them itself
     *("layer_types", "block_types", "time_step_limit", "time_step_rank"),
     *("dense_act_fn", "is_gated_act", "scale_decoder_outputs"),
 }
-FROM_ZERO = {"max_window_layers", "decoder_start_token_id"}  # integers that may be 0
 
 
 def check_value(key: str, value: Any, default: Any) -> None:
@@ -203,7 +203,7 @@ def check_value(key: str, value: Any, default: Any) -> None:
     elif isinstance(default, float):
         checks.positive_number(key, value)
     elif not isinstance(default, str) and key not in OTHER_VALUES:
-        checks.integer(key, value, int(key not in FROM_ZERO), MAX_LAYERS if key in LAYERS else checks.MAX_INT32)
+        checks.integer(key, value, int(key not in MAY_BE_ZERO), MAX_LAYERS if key in LAYERS else checks.MAX_INT32)
 
 
 def vocabulary_size(config: dict) -> int:

@@ -32,8 +32,8 @@ class Pretrained:
     """Hold what a Hugging Face folder held."""
 
     model: keras.Model
-    """The model, with its weights: a `LanguageModel`, for T5 an `EncoderDecoder`, or for BERT what `BertConfig` or
-    `masked_lm` builds."""
+    """The model, with its weights: a `LanguageModel`, for T5 an `EncoderDecoder`, or what `BertConfig`,
+    `ModernBertConfig` or `masked_lm` build."""
     tokenizer: Tokenizer | None
     """Its tokenizer; None where the folder has none."""
     config: object
@@ -95,6 +95,12 @@ def load(
     config = read_config(family, values, dropout)
     stop_token_ids = _stop_token_ids(generation, values, size, family)
     tokenizer = read_tokenizer_files(folder, family.model_type, size)
+    padding = getattr(config, "pad_token_id", family.constants.get("pad_token_id"))  # which the model masks
+    if padding is not None and tokenizer is not None and tokenizer.pad_token_id != padding:
+        raise PretrainedError(
+            f"The tokenizer pads rows with id {tokenizer.pad_token_id}; expected a pad_token in tokenizer_config.json "
+            f"with pad_token_id={padding} of config.json."
+        )
     files = TensorFiles(folder)
     if family.complete:
         config = family.complete(config, values, set(files))

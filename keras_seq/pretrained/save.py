@@ -53,9 +53,9 @@ def save(
     """Write a model so that transformers loads it: config.json, safetensors files, tokenizer files.
 
     Args:
-        model: A model of `GPT2Config`, `LlamaConfig`, `MambaConfig`, `Mamba2Config`, `RecurrentGemmaConfig`, `T5Config`
-            or `BertConfig`, or `masked_lm(encoder)`; it may have been trained, saved and loaded. Adapters are merged in
-            the file.
+        model: A model of `GPT2Config`, `LlamaConfig`, `MambaConfig`, `Mamba2Config`, `RecurrentGemmaConfig`,
+            `T5Config`, `BertConfig` or `ModernBertConfig`, or `masked_lm(encoder)`; it may have been trained, saved and
+            loaded. Adapters are merged in the file.
         folder: The folder to write: a new one, at once when it is whole, or an empty one.
         tokenizer: Its tokenizer, or None.
         dtype: `"float32"`, `"float16"` or `"bfloat16"`.
