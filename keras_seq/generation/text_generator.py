@@ -45,6 +45,11 @@ class TextGenerator:
     def __init__(self, model, tokenizer):
         if not (hasattr(tokenizer, "encode") and hasattr(tokenizer, "decode")):
             raise ValueError(f"tokenizer={tokenizer!r}; expected a CharacterTokenizer or another tokenizer.")
+        if hasattr(model, "decoder_start_token_id"):
+            raise ValueError(
+                f"{model.name} writes a target for a source; expected a model of one text. For this one there are "
+                "keras_seq.generation.greedy and beam_search, from model.get_initial_state(source, capacity) on."
+            )
         self.model, self.tokenizer, self._last_automaton = model, tokenizer, ()
         if getattr(model, "is_exported", False):
             check_tokenizer(tokenizer, model)

@@ -1,5 +1,6 @@
 """Layers for sequences, for every Keras backend: they own the weights and call the formulas of `keras_seq.ops`."""
 
+from keras_seq.layers.attention.bucketed_positions import BucketedPositions
 from keras_seq.layers.attention.cross_attention import CrossAttention
 from keras_seq.layers.attention.positions import LearnedPositions, PositionalEncoding, SegmentEmbedding
 from keras_seq.layers.attention.relative_positions import (
@@ -43,6 +44,7 @@ __all__ = [
     "SLSTM",
     "AlibiPositions",
     "Bidirectional",
+    "BucketedPositions",
     "CausalDepthwiseConv1D",
     "CrossAttention",
     "Dense",

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.base.configuration import Initializer
 from keras_seq.layers.base.layer import Layer, MatrixAttribute, freeze_inner_layers, same_shape
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.dense import activate, dense
@@ -37,6 +38,22 @@ class Dense(Layer, keras.layers.Dense):
         """Map `[..., D]` to `[..., units]`."""
         x = dense(tensor_checks.real("inputs", inputs, self.compute_dtype), self.kernel, self.bias)
         return x if self.activation is None else exportable(self.activation)(x)
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class ScaledInitializer(Initializer):
+    """Draw what another initializer draws, times a factor."""
+
+    def __init__(self, initializer, factor: float):
+        self.initializer, self.factor = keras.initializers.get(initializer), factor
+
+    def __call__(self, shape, dtype=None, **kwargs):
+        """Return values of this shape."""
+        return self.factor * self.initializer(shape, dtype=dtype, **kwargs)
+
+    def clone(self):
+        """Return an equal initializer; the other one may be a function, which has no config."""
+        return ScaledInitializer(cloned(self.initializer), self.factor)
 
 
 def cloned(initializer):

@@ -2,8 +2,8 @@
 
 `MODELS` holds the registered configs by name (`keras_seq/models/config.py`). Those in `LANGUAGE_MODELS` build a
 `LanguageModel`, which predicts the next id. The others read whole sequences: `bilstm` tags each id, `bert` and
-`modernbert` encode a sequence, `seq2seq` maps it to another one. `Ensemble` averages the probabilities of several
-language models.
+`modernbert` encode a sequence, `seq2seq` and `t5` map it to another one. `Ensemble` averages the probabilities of
+several language models.
 """
 
 from keras_seq.models.config import MODELS, LanguageModelConfig
@@ -32,6 +32,7 @@ from keras_seq.models.families.recurrent import (
     XLSTMConfig,
 )
 from keras_seq.models.families.seq2seq import EncoderDecoder, Seq2SeqConfig
+from keras_seq.models.families.t5 import T5Config
 from keras_seq.models.families.transformer import GPT2Config, LlamaConfig, TransformerConfig
 from keras_seq.models.forecaster import Forecaster
 from keras_seq.models.language_model import LanguageModel
@@ -73,6 +74,7 @@ __all__ = [
     "RWKV7Config",
     "RecurrentGemmaConfig",
     "Seq2SeqConfig",
+    "T5Config",
     "TransformerConfig",
     "XLSTMConfig",
     "assert_causal",

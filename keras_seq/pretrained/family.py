@@ -44,6 +44,8 @@ class Tensor:
     variables: tuple[str, ...]
     layout: Layout | Callable[[Callable[[str], tuple[int, ...]]], Layout] = AS_IT_IS
     """The layout; or a function that returns it, given one from paths of variables to their shapes."""
+    beside: dict[str, bool] = dataclasses.field(default_factory=dict)
+    """Further variables, and whether a model whose variables are in this tensor has them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +95,8 @@ class Family:
     """Beginning of the names that a class without a head, `...Model`, does not write."""
     build: Callable[..., Any] | None = None
     """`(config, vocabulary_size, dtype, architecture) -> models`, for `build_models`."""
+    complete: Callable[..., Any] | None = None
+    """`(config, keys of config.json, names of tensors) -> config`, where only the tensors say what the model has."""
 
     def build_models(self, config, vocabulary_size, dtype=None, architecture="") -> tuple:
         """Build the model of a config; BERT's may have its encoder beside it."""
@@ -175,11 +179,14 @@ CONSTANTS = {  # of every config
     "auto_map": None,
 }
 NULLABLE = {"head_dim", "num_key_value_heads", "sliding_window", "pad_token_id"}  # null: by other keys, or off
-MAY_BE_ZERO = {"max_window_layers", "pad_token_id"}
+MAY_BE_ZERO = {"max_window_layers", "pad_token_id", "decoder_start_token_id"}
 OBJECTS = {"rope_scaling", "rope_parameters"}
-LAYERS = {"n_layer", "num_hidden_layers"}
+LAYERS = {"n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers"}
 MAX_LAYERS = 10_000  # before a list of as many is made
-OTHER_VALUES = {"layer_types", "block_types", "time_step_limit", "time_step_rank"}  # a setting checks them itself
+OTHER_VALUES = {  # a setting checks them itself
+    *("layer_types", "block_types", "time_step_limit", "time_step_rank"),
+    *("dense_act_fn", "is_gated_act", "scale_decoder_outputs"),
+}
 
 
 def check_value(key: str, value: Any, default: Any) -> None:

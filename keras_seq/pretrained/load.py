@@ -32,7 +32,8 @@ class Pretrained:
     """Hold what a Hugging Face folder held."""
 
     model: keras.Model
-    """The model, with its weights: a `LanguageModel`, or what `BertConfig`, `ModernBertConfig` or `masked_lm` build."""
+    """The model, with its weights: a `LanguageModel`, for T5 an `EncoderDecoder`, or what `BertConfig`,
+    `ModernBertConfig` or `masked_lm` build."""
     tokenizer: Tokenizer | None
     """Its tokenizer; None where the folder has none."""
     config: object
@@ -86,8 +87,13 @@ def load(
             f"config.json: model_type={values.get('model_type')!r}; expected one of {', '.join(FAMILIES)}."
         )
     architecture = _architecture(family, values)
-    config, size = read_config(family, values, dropout), vocabulary_size(values)
-    stop_token_ids = _stop_token_ids(folder, values, size, family)
+    path = folder / "generation_config.json"
+    generation, size = read_json(path) if path.exists() else {}, vocabulary_size(values)
+    start = generation.get("decoder_start_token_id")
+    if start is not None and hasattr(family.config, "decoder_start_token_id"):
+        values["decoder_start_token_id"] = _checked_id(path.name, "decoder_start_token_id", start, size)
+    config = read_config(family, values, dropout)
+    stop_token_ids = _stop_token_ids(generation, values, size, family)
     tokenizer = read_tokenizer_files(folder, family.model_type, size)
     padding = getattr(config, "pad_token_id", family.constants.get("pad_token_id"))  # which the model masks
     if padding is not None and tokenizer is not None and tokenizer.pad_token_id != padding:
@@ -96,11 +102,15 @@ def load(
             f"with pad_token_id={padding} of config.json."
         )
     files = TensorFiles(folder)
-    if config.num_layers > len(files):  # each of which would take time, if no memory
-        raise PretrainedError(
-            in_keys(family, f"config.json: num_layers={config.num_layers}; expected as many as ")
-            + f"the {len(files)} tensors can be of."
-        )
+    if family.complete:
+        config = family.complete(config, values, set(files))
+    for name in ("num_layers", "num_encoder_layers", "num_decoder_layers"):
+        number = getattr(config, name, 0)
+        if number > len(files):  # each of which would take time, if no memory
+            raise PretrainedError(
+                in_keys(family, f"config.json: {name}={number}; expected as many as ")
+                + f"the {len(files)} tensors can be of."
+            )
     try:
         models = without_memory(lambda: family.build_models(config, size, dtype, architecture))
     except ValueError as error:
@@ -191,16 +201,17 @@ def _architecture(family, values):
     return names[0]
 
 
-def _stop_token_ids(folder, values, vocabulary_size, family):
-    path = folder / "generation_config.json"
-    generation = read_json(path) if path.exists() else {}
-    file, named = (path.name, generation) if "eos_token_id" in generation else ("config.json", values)
+def _stop_token_ids(generation, values, vocabulary_size, family):
+    is_there = "eos_token_id" in generation
+    file, named = ("generation_config.json", generation) if is_there else ("config.json", values)
     ids = named.get("eos_token_id")
     if ids is None or (ids == family.eos_token_id and ids >= vocabulary_size):
         return ()
-    for id in ids if isinstance(ids, list) else [ids]:
-        if isinstance(id, bool) or not isinstance(id, int) or not 0 <= id < vocabulary_size:
-            raise PretrainedError(
-                f"{file}: eos_token_id={id!r:.80}; expected ids from 0 to {vocabulary_size - 1}, or null."
-            )
-    return tuple(ids) if isinstance(ids, list) else (ids,)
+    ids = ids if isinstance(ids, list) else [ids]
+    return tuple(_checked_id(file, "eos_token_id", id, vocabulary_size) for id in ids)
+
+
+def _checked_id(file, name, id, vocabulary_size):
+    if isinstance(id, bool) or not isinstance(id, int) or not 0 <= id < vocabulary_size:
+        raise PretrainedError(f"{file}: {name}={id!r:.80}; expected ids from 0 to {vocabulary_size - 1}, or null.")
+    return id

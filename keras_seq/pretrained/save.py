@@ -23,7 +23,7 @@ from keras_seq import checks
 from keras_seq.files import atomic_folder, is_free
 from keras_seq.layers import GriffinRecurrentBlock, TransformerBlock
 from keras_seq.layers.introspection import check_tokenizer, iter_layers
-from keras_seq.models import LanguageModel
+from keras_seq.models import EncoderDecoder, LanguageModel
 from keras_seq.models.lora import is_adapter, merged_values
 from keras_seq.pretrained.families import FAMILIES
 from keras_seq.pretrained.family import Family, differences, write_config
@@ -54,8 +54,8 @@ def save(
 
     Args:
         model: A model of `GPT2Config`, `LlamaConfig`, `MambaConfig`, `Mamba2Config`, `RecurrentGemmaConfig`,
-            `BertConfig` or `ModernBertConfig`, or `masked_lm(encoder)`; it may have been trained, saved and loaded.
-            Adapters are merged in the file.
+            `T5Config`, `BertConfig` or `ModernBertConfig`, or `masked_lm(encoder)`; it may have been trained, saved and
+            loaded. Adapters are merged in the file.
         folder: The folder to write: a new one, at once when it is whole, or an empty one.
         tokenizer: Its tokenizer, or None.
         dtype: `"float32"`, `"float16"` or `"bfloat16"`.
@@ -145,6 +145,8 @@ def find_family(model: keras.Model, vocabulary_size: int) -> tuple[Family, objec
 
 
 def _nearest(model):
+    if isinstance(model, EncoderDecoder):
+        return "T5Config"
     if any(isinstance(layer, GriffinRecurrentBlock) for layer in iter_layers(model)):
         return "RecurrentGemmaConfig"
     if any(isinstance(layer, TransformerBlock) for layer in iter_layers(model)):

@@ -34,12 +34,13 @@ def variables_of(models) -> dict:
 
 def expected_tensors(family: Family, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
     """Return the tensors that hold variables of these shapes."""
-    layers = [int(match[1]) for path in shapes if (match := re.match(r"block_(\d+)/", path))]
+    layers = [int(match[1]) for path in shapes if (match := re.match(r"(?:block|encoder|decoder)_(\d+)/", path))]
     expected, covered = {}, set()
     for entry in family.tensors:
         for n in range(max(layers, default=-1) + 1) if "{n}" in entry.name else [0]:
             paths = tuple(path.replace("{n}", str(n)) for path in entry.variables)
-            if shapes.keys() >= {*paths}:
+            fits = all((path.replace("{n}", str(n)) in shapes) == has for path, has in entry.beside.items())
+            if shapes.keys() >= {*paths} and fits:
                 name, layout = entry.name.replace("{n}", str(n)), entry.layout
                 if not isinstance(layout, Layout):
                     layout = layout(lambda path, n=n: shapes[path.replace("{n}", str(n))])

@@ -41,6 +41,7 @@ TRANSFORMER = {
     f"{HEADS}/(query|key|value)/kernel": (None, MODEL),
     f"{HEADS}/(query|key|value)/bias": (MODEL,),
     f"{HEADS}/output/kernel": (MODEL, None),
+    f"{HEADS}/bucket_bias": (None, MODEL),
     f"{FEED_FORWARD}/(hidden|gate)/kernel": (None, MODEL),
     f"{FEED_FORWARD}/(hidden|gate)/bias": (MODEL,),
     f"{FEED_FORWARD}/output/kernel": (MODEL, None),

@@ -9,7 +9,7 @@ from keras_seq.baselines import compute_baselines
 from keras_seq.data import MaskedLMMaskGenerator
 from keras_seq.evaluation import BitsPerCharacter, Evaluator, TokenCrossEntropy, score_text
 from keras_seq.evaluation.losses import token_losses
-from keras_seq.models import Ensemble, LSTMConfig
+from keras_seq.models import Ensemble, LSTMConfig, T5Config
 from keras_seq.tokenizers import CharacterTokenizer
 
 NAN, INFINITE, HUGE = float("nan"), float("inf"), 2**63
@@ -25,6 +25,11 @@ def model():
 @pytest.fixture(scope="module")
 def generator(model):
     return generation.TextGenerator(model, VOCABULARY)
+
+
+def test_a_model_of_two_texts_is_told_what_generates_with_it(refused):
+    model = T5Config(4, 1, 1, 1, 4, 4).build_model(3)
+    refused(lambda: generation.generate(model, VOCABULARY, "abc"), "^t5 writes a target for a source", "greedy")
 
 
 SAMPLING = {

@@ -51,11 +51,16 @@ LAYERS = [  # what is made, its other arguments, the argument, its bad values
     *((kind, HEADS, "dropout", FRACTION) for kind in (layers.MultiHeadSelfAttention, layers.CrossAttention)),
     (layers.MultiHeadSelfAttention, HEADS, "num_key_value_heads", (0, -1, 3, "x", 1.5)),
     (layers.MultiHeadSelfAttention, HEADS, "positions", ("x", 7)),
+    *((kind, HEADS, "scale", (0, -1, "x", True)) for kind in (layers.MultiHeadSelfAttention, layers.CrossAttention)),
     *((layers.MultiHeadSelfAttention, HEADS, name, (0, "x", None)) for name in ("use_output_gate", "use_sinks")),
     *((layers.MultiHeadSelfAttention, HEADS, name, NO_SIZES) for name in ("key_dim", "value_dim", "sliding_window")),
     (layers.PositionalEncoding, {}, "base", ABOVE_ZERO),
     (layers.LearnedPositions, {}, "length", WHOLE),
     (layers.RotaryPositions, {}, "base", (*ABOVE_ZERO, 1)),
+    (layers.BucketedPositions, {}, "num_buckets", (*WHOLE, 3)),
+    (layers.BucketedPositions, {}, "max_distance", (*WHOLE, 16, 2**20 + 1)),
+    (layers.BucketedPositions, {}, "scale", (0, -1, "x", True)),
+    (layers.BucketedPositions, {}, "shared", (0, "x", None)),
     (layers.SegmentEmbedding, {}, "num_segments", WHOLE),
     *((kind, {}, "feed_forward_dim", WHOLE) for kind in (layers.FeedForward, layers.GatedFeedForward)),
     (layers.FeedForward, {"feed_forward_dim": 3}, "dropout", FRACTION),
@@ -86,7 +91,8 @@ MODELS = [
 def test_a_model_that_cannot_be(refused, kind, name, of_type):
     whole = tuple(value for value in WHOLE if value is not None or "None" not in str(of_type))
     but_zero = [value for value in whole if value != 0]
-    of_name = {"epsilon": ABOVE_ZERO, "full_attention_layers": but_zero, "pad_token_id": but_zero}
+    of_name = {"epsilon": ABOVE_ZERO}
+    of_name |= dict.fromkeys(("full_attention_layers", "pad_token_id", "decoder_start_token_id"), but_zero)
     known = {float: FRACTION, bool: ("x", 7, None), str: ("nothing", 7, None)}
     for value in of_name.get(name) or known.get(of_type, whole):
         refused(lambda value=value: kind(**{name: value}), name, "expected")

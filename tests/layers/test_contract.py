@@ -67,14 +67,14 @@ CASES = {
         lambda **k: layers.MultiHeadSelfAttention(
             num_heads=4, key_dim=2, value_dim=3, num_key_value_heads=2, causal=True, sliding_window=4,
             positions=layers.RotaryPositions(base=50.0), use_qk_norm=True, use_output_gate=True, use_sinks=True,
-            dropout=0.3, kernel_initializer="he_normal", output_initializer="orthogonal", seed=3, **k,
+            dropout=0.3, kernel_initializer="he_normal", output_initializer="orthogonal", seed=3, scale=0.7, **k,
         ),
         dropout=0.3, seed=True,
     ),
     "CrossAttention": Case(
         lambda **k: layers.CrossAttention(
             num_heads=2, key_dim=4, value_dim=3, num_key_value_heads=1, dropout=0.3,
-            kernel_initializer="he_normal", output_initializer="orthogonal", seed=3, **k,
+            kernel_initializer="he_normal", output_initializer="orthogonal", seed=3, scale=0.7, **k,
         ),
         context=True, dropout=0.3, seed=True,
         still=("key/bias",), still_because="it adds the same to all scores of a query, and the softmax does not see it",
@@ -216,6 +216,7 @@ ELSEWHERE = {
     "ViterbiDecoder": "no numbers, but tags of potentials: test_crf.py",
     "RotaryPositions": "an argument, not a layer: test_positions.py, and inside MultiHeadSelfAttention here",
     "AlibiPositions": "an argument, not a layer: test_positions.py, and inside MultiHeadSelfAttention there",
+    "BucketedPositions": "an argument, not a layer: test_positions.py and test_self_attention.py",
     "ForgettingPositions": "an argument, not a layer: test_self_attention.py, and inside TransformerBlock here",
     "Stateful": "a wrapper that changes what training means: test_stateful.py",
     "ExplicitState": "a base class: test_explicit_state.py",

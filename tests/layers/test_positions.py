@@ -10,12 +10,14 @@ from keras import ops
 
 from keras_seq.layers import (
     AlibiPositions,
+    BucketedPositions,
     ForgettingPositions,
     LearnedPositions,
     PositionalEncoding,
     RotaryPositions,
     SegmentEmbedding,
 )
+from keras_seq.layers.attention.bucketed_positions import distance_buckets
 from keras_seq.layers.attention.relative_positions import SCALINGS, rotate, slopes
 
 numpy = ops.convert_to_numpy
@@ -207,9 +209,43 @@ def test_alibi_bias_is_the_slope_times_the_distance(heads):
     np.testing.assert_allclose(numpy(by_row), bias[None])
 
 
+def test_buckets_are_one_distance_each_and_then_ever_more():
+    causal = distance_buckets(8, 16, causal=True)
+    assert causal[16:].tolist() == [0] * 17  # later keys
+    assert causal[16::-1].tolist() == [0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7, 7]
+    both = distance_buckets(8, 16, causal=False)
+    assert both[16::-1].tolist() == [0, 1, 2, 2, 2, 2, *[3] * 11]
+    assert both[17:].tolist() == [5, 6, 6, 6, 6, *[7] * 11]
+
+
+def test_the_buckets_of_t5():
+    """Where a distance lies exactly between two buckets, rounding decides."""
+    torch = pytest.importorskip("torch")
+    attention = pytest.importorskip("transformers.models.t5.modeling_t5").T5Attention
+    for count, farthest in ((32, 128), (32, 20), (4, 3), (7, 64), (64, 1000), (33, 512)):
+        offsets = torch.arange(-farthest, farthest + 1)
+        for causal in (True, False):
+            expected = attention._relative_position_bucket(offsets, not causal, count, farthest)
+            np.testing.assert_array_equal(distance_buckets(count, farthest, causal), expected.numpy())
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_bias_of_a_distance_is_that_of_its_bucket(causal):
+    table, positions = np.random.default_rng(0).normal(size=(8, 3)).astype("float32"), BucketedPositions(8, 16)
+    queries, keys = np.array([4, 40]), np.array([0, 3, 4, 6, 70])
+    bias = numpy(positions.bias_of_distance(table, queries, keys, causal))
+    buckets = distance_buckets(8, 16, causal)[np.clip(keys - queries[:, None], -16, 16) + 16]
+    np.testing.assert_array_equal(bias, table[buckets].transpose(2, 0, 1))
+    by_row = positions.bias_of_distance(table, np.stack([queries, queries + 1]), np.stack([keys, keys + 1]), causal)
+    np.testing.assert_array_equal(numpy(by_row), np.stack([bias, bias]))
+
+
 @pytest.mark.parametrize(
     "positions",
-    [RotaryPositions(), RotaryPositions(500.0, "yarn", 4.0, 128), AlibiPositions(), ForgettingPositions()],
+    [
+        *(RotaryPositions(), RotaryPositions(500.0, "yarn", 4.0, 128), AlibiPositions(), ForgettingPositions()),
+        BucketedPositions(16, 90, scale=1.0, shared=True),
+    ],
     ids=str,
 )
 def test_position_objects_revive_by_value(positions):

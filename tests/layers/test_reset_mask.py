@@ -19,6 +19,7 @@ ATTENTION = {
     "plain": dict,
     "rotary": lambda: {"positions": layers.RotaryPositions()},
     "forgetting": lambda: {"positions": layers.ForgettingPositions(), "use_sinks": True, "use_output_gate": True},
+    "bucketed": lambda: {"positions": layers.BucketedPositions(6, 5)},
     "ALiBi, window": lambda: {"positions": layers.AlibiPositions(), "sliding_window": 3},
 }
 CASES = RECURRENT | {

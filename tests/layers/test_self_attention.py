@@ -1,6 +1,7 @@
 """MultiHeadSelfAttention against the formula and Keras, and its cache."""
 
 import itertools
+import math
 
 import keras
 import numpy as np
@@ -9,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops, tree
 
-from keras_seq.layers import AlibiPositions, ForgettingPositions, MultiHeadSelfAttention, RotaryPositions
+from keras_seq.layers import (
+    AlibiPositions,
+    BucketedPositions,
+    ForgettingPositions,
+    MultiHeadSelfAttention,
+    RotaryPositions,
+)
 
 B, T, D = 2, 6, 8
 POSITIONS = {
@@ -17,6 +24,7 @@ POSITIONS = {
     "rotary": RotaryPositions(),
     "alibi": AlibiPositions(),
     "forgetting": ForgettingPositions(),  # causal only
+    "bucketed": BucketedPositions(6, 5, scale=1.0),
 }
 numpy = ops.convert_to_numpy
 
@@ -31,7 +39,26 @@ def weights_of(layer):
     return {name.removeprefix(f"{layer.name}/"): value.astype("float64") for name, value in weights.items()}
 
 
-def oracle(x, w, heads, groups, mask):
+def with_biases(layer):
+    """Draw the biases by bucket, which start at zero, of a built layer."""
+    if layer.bucket_bias is not None:
+        layer.bucket_bias.assign(np.random.default_rng(5).normal(size=layer.bucket_bias.shape))
+    return layer
+
+
+def bucket(offset, count, max_distance, causal):
+    """The bucket of a key this far behind a query, by the formula."""
+    first, n = 0, max(-offset, 0)
+    if not causal:
+        count //= 2
+        first, n = count * (offset > 0), abs(offset)
+    half = count // 2
+    if n >= half:
+        n = min(half + int(math.log(n / half) / math.log(max_distance / half) * (count - half)), count - 1)
+    return first + n
+
+
+def oracle(x, w, heads, groups, mask, positions=None, scale=None):
     """Self-attention of a batch by loops over rows and heads, in float64; `mask [B, T, T]`."""
     q, k, v = (x @ w[f"{name}/kernel"] + w.get(f"{name}/bias", 0) for name in ("query", "key", "value"))
     K, V = q.shape[-1] // heads, v.shape[-1] // groups
@@ -48,7 +75,11 @@ def oracle(x, w, heads, groups, mask):
             g = h // (heads // groups)
             qh = normalize(q[b, :, h * K : h * K + K], w.get("query_normalization/scale"))
             kh = normalize(k[b, :, g * K : g * K + K], w.get("key_normalization/scale"))
-            scores = np.where(mask[b], qh @ kh.T / np.sqrt(K), -np.inf)
+            scores = np.where(mask[b], qh @ kh.T * (1 / np.sqrt(K) if scale is None else scale), -np.inf)
+            for t, s in np.ndindex(*scores.shape) if "bucket_bias" in w else ():
+                is_causal = not mask[b, 0, -1]
+                n = bucket(s - t, positions.num_buckets, positions.max_distance, is_causal)
+                scores[t, s] += w["bucket_bias"][n, h]
             for t, s in np.ndindex(*scores.shape) if forget is not None else ():
                 scores[t, s] += np.log(forget[b, s + 1 : t + 1, h]).sum()
             p = np.exp(scores)
@@ -74,6 +105,9 @@ def oracle(x, w, heads, groups, mask):
             **{"num_heads": 2, "causal": True, "sliding_window": 3, "positions": ForgettingPositions()},
             **{"use_sinks": True, "use_output_gate": True, "use_bias": False},
         },
+        {"num_heads": 2, "key_dim": 3, "positions": BucketedPositions(6, 5, scale=1.0)},
+        {"num_heads": 4, "num_key_value_heads": 2, "causal": True, "positions": BucketedPositions(6, 5)},
+        {"num_heads": 2, "key_dim": 3, "causal": True, "use_qk_norm": True, "scale": 0.7},
     ],
     ids=str,
 )
@@ -88,8 +122,9 @@ def test_it_is_the_formula(float64, exact, randomize, options):
         mask &= distance >= 0
     if options.get("sliding_window"):
         mask &= np.abs(distance) < options["sliding_window"]
-    heads = options["num_heads"]
-    expected = oracle(x, weights_of(layer), heads, options.get("num_key_value_heads", heads), mask)
+    heads, positions = options["num_heads"], options.get("positions")
+    scale = options.get("scale", getattr(positions, "scale", None))
+    expected = oracle(x, weights_of(layer), heads, options.get("num_key_value_heads", heads), mask, positions, scale)
     if options.get("use_qk_norm") and keras.backend.backend() != "tensorflow":
         exact = {"rtol": 1e-4, "atol": 1e-5}  # Keras normalizes in float32 there
     np.testing.assert_allclose(numpy(layer(x)), expected, **exact)
@@ -165,6 +200,7 @@ def test_the_future_cannot_leak(dtype, positions, t, sliding_window, cached):
     changed = x.copy()
     changed[:, t:] = 100 * inputs(seed=1)[:, t:]
     layer(x)
+    with_biases(layer)
     seeds = [v for v in layer.non_trainable_variables]
     start = [numpy(v) for v in seeds]
 
@@ -197,6 +233,8 @@ def test_a_mask_is_a_shorter_sequence(padding, positions, causal, sliding_window
     layer = MultiHeadSelfAttention(2, causal=causal, sliding_window=sliding_window, positions=POSITIONS[positions])
     x, real = inputs(), np.array(MASKS[padding], bool)
     mask = np.stack([real, np.ones(T, bool)])
+    layer(x)
+    with_biases(layer)
     y = numpy(layer(x, mask=mask))
     np.testing.assert_allclose(y[0, real], numpy(layer(x[:1, real]))[0], atol=1e-5)
     np.testing.assert_allclose(y[1], numpy(layer(x[1:]))[0], atol=1e-5)
@@ -297,7 +335,8 @@ def test_cached_equals_whole(positions, cuts, capacity, sliding_window, heads):
         use_output_gate=True,
     )
     x = inputs()
-    whole = numpy(layer(x))
+    layer(x)
+    whole = numpy(with_biases(layer)(x))
     got, state = piecewise(layer, x, cuts, capacity)
     np.testing.assert_allclose(got, whole, atol=1e-5)
     assert int(state["length"]) == T
@@ -313,7 +352,7 @@ def test_padding_in_a_cache_is_skipped_too(positions, cuts):
     layer = MultiHeadSelfAttention(2, causal=True, positions=POSITIONS[positions], sliding_window=3)
     x, mask = inputs(), np.array([[0, 1, 0, 1, 1, 0], [1, 1, 1, 1, 1, 1]], bool)
     layer(x)
-    got, state = piecewise(layer, x, cuts, T, mask)
+    got, state = piecewise(with_biases(layer), x, cuts, T, mask)
     np.testing.assert_allclose(got[0, mask[0]], numpy(layer(x[:1, mask[0]]))[0], atol=1e-5)
     np.testing.assert_allclose(got[1], numpy(layer(x[1:]))[0], atol=1e-5)
     np.testing.assert_array_equal(numpy(state["position"]), [[0, 1, 2], [3, 4, 5]])  # the window, without padding
@@ -448,3 +487,34 @@ def test_decays_and_sinks_are_float32_in_half_precision(dtype):
     assert keras.backend.standardize_dtype(state["decay_sum"].dtype) == "float32"
     assert keras.backend.standardize_dtype(layer.get_initial_state(B, T)["decay_sum"].dtype) == "float32"
     assert keras.backend.standardize_dtype(layer.sinks.dtype) == "float32"
+
+
+def test_layers_may_share_the_biases_of_one():
+    """A layer that shares them has no weight for them, and computes what their owner does."""
+    x, positions = inputs(), BucketedPositions(6, 5)
+    first = MultiHeadSelfAttention(2, positions=positions)
+    second = MultiHeadSelfAttention(2, positions=BucketedPositions(6, 5, shared=True))
+    first(x)
+    bias = with_biases(first).bucket_bias
+    y = numpy(second(x, bucket_bias=bias))
+    assert len(second.weights) == len(first.weights) - 1
+    second.set_weights([numpy(w) for w in first.weights if w is not bias])
+    np.testing.assert_array_equal(numpy(second(x, bucket_bias=ops.convert_to_tensor(bias))), numpy(first(x)))
+    assert (numpy(first(x)) != y).any()
+    for layer, biases, message in (
+        (first, bias, r"bucket_bias=\(6, 2\) with positions=.*; expected None, or BucketedPositions\(shared=True\)"),
+        (second, None, "bucket_bias=None with positions=.*; expected those of another layer"),
+        (second, np.zeros((5, 2)), r"bucket_bias has shape \(5, 2\); expected \[6, 2\]"),
+        (MultiHeadSelfAttention(2), bias, "with positions=None; expected None"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            layer(x, bucket_bias=biases)
+
+
+def test_a_scale_starts_with_scores_of_the_usual_size():
+    plain, scaled = (MultiHeadSelfAttention(2, key_dim=64, kernel_initializer="he_normal", scale=s) for s in (None, 1))
+    for layer in (plain, scaled):
+        layer.build((None, None, D))
+    spread = [numpy(layer.query_dense.kernel).std() for layer in (plain, scaled)]
+    assert spread[0] / spread[1] == pytest.approx(8, rel=0.2)
+    assert MultiHeadSelfAttention.from_config(scaled.get_config()).scale == 1

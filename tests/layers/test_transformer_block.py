@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.layers import AlibiPositions, RotaryPositions, TransformerBlock
+from keras_seq.layers import AlibiPositions, BucketedPositions, RotaryPositions, TransformerBlock
 
 B, T, S, D = 2, 6, 4, 8
 numpy = ops.convert_to_numpy
@@ -65,11 +65,17 @@ BLOCKS = {
     "alibi": {
         "causal": True, "positions": AlibiPositions(), "norm_first": False, "sliding_window": 3, "activation": "geglu",
     },
+    "t5": {
+        "causal": True, "positions": BucketedPositions(6, 5, scale=1.0), "normalization": "rms", "use_bias": False,
+        "key_dim": 3,
+    },
 }  # fmt: skip
 
 
 @pytest.mark.skipif(not FLOAT64_NORMS, reason="Keras normalizes float64 in float32 on this backend")
-@pytest.mark.parametrize(("options", "cross_attention"), [("default", False), ("llama", True), ("alibi", True)])
+@pytest.mark.parametrize(
+    ("options", "cross_attention"), [("default", False), *((name, True) for name in ("llama", "alibi", "t5"))]
+)
 def test_gradients_are_those_of_finite_differences(float64, randomize, check_gradients, options, cross_attention):
     block = TransformerBlock(2, 5, cross_attention=cross_attention, **BLOCKS[options], dtype="float64")
     x = inputs(length=3, dtype="float64")
@@ -160,6 +166,13 @@ def test_an_encoder_decoder_passes_the_masks_of_both_embeddings():
     short = decoder(x[:1, :3], context=encoder(context[:1, :2]))
     np.testing.assert_allclose(y[0, :3], numpy(short)[0], atol=2e-5)
     np.testing.assert_allclose(y[1], numpy(decoder(x[1:], context=encoder(context[1:])))[0], atol=2e-5)
+
+
+def test_the_scale_of_the_positions_is_that_of_both_attentions():
+    block = TransformerBlock(2, 12, cross_attention=True, positions=BucketedPositions(scale=1.0))
+    assert (block.self_attention_layer.scale, block.cross_attention_layer.scale) == (1.0, 1.0)
+    block = TransformerBlock(2, 12, cross_attention=True, positions=RotaryPositions())
+    assert (block.self_attention_layer.scale, block.cross_attention_layer.scale) == (None, None)
 
 
 @pytest.mark.parametrize("activation", ["gelu", "swiglu"])

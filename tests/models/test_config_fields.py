@@ -16,7 +16,7 @@ NUMBERS = {
     *("embedding_dim", "units", "num_layers", "num_encoder_layers", "num_decoder_layers", "num_heads"),
     *("num_key_value_heads", "feed_forward_dim", "context_length", "kernel_size", "state_dim", "expand", "head_dim"),
     *("num_groups", "gate_rank", "rank", "num_householder", "num_tags", "num_segments", "sliding_window", "lru_width"),
-    "global_attention_interval",
+    *("num_buckets", "max_distance", "global_attention_interval"),
 }
 WRONG = {
     **dict.fromkeys(NUMBERS, (0, -1, 1.5)),
@@ -37,6 +37,7 @@ OF_ONE = {  # further values, by model
 OF_ONE["transformer"] |= {"kernel_size": 1}
 OF_ONE["mamba2"] |= {"num_groups": 3, "use_bias": "x", "epsilon": 0.0}
 OF_ONE["llama"] |= {"num_key_value_heads": 3}
+OF_ONE["t5"] = {"num_buckets": 3, "max_distance": 16, "decoder_start_token_id": VOCABULARY, "key_dim": 0}
 OF_ONE["modernbert"] = {
     **{"num_heads": 3, "positions": None, "local_positions": {}, "pad_token_id": VOCABULARY, "epsilon": 0.0},
     **{"normalization_bias": 1},
@@ -49,6 +50,7 @@ ELSEWHERE = {  # tests/bad_input, or what may be anything
     *("tie_embeddings", "use_bias", "epsilon", "activation", "positions", "key_dim", "dt_rank", "use_qk_norm"),
     *("attention_bias", "attention_output_bias", "feed_forward_bias", "full_attention_layers", "logit_soft_cap"),
     *("use_output_gate", "use_sinks", "use_forget_gate", "local_positions", "normalization_bias", "pad_token_id"),
+    *("scale_logits", "decoder_start_token_id"),
 }
 CONFIGS = {name: tiny_config(name, num_heads=2, embedding_dim=8, context_length=9) for name in models.MODELS}
 CONFIGS["recurrent_gemma"] = models.RecurrentGemmaConfig(
@@ -238,6 +240,17 @@ KINDS = {
         normalization_bias=draw(2) > 1,
     ),
     "seq2seq": lambda draw, heads: models.Seq2SeqConfig(heads * draw(5), draw(2), draw(2), heads, draw(20)),
+    "t5": lambda draw, heads: models.T5Config(
+        draw(9),
+        draw(2),
+        draw(2),
+        heads,
+        draw(5),
+        draw(20),
+        3 + draw(9),
+        activation=("relu", "swiglu")[draw(2) - 1],
+        tie_embeddings=draw(2) > 1,
+    ),
 }
 
 

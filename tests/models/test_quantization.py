@@ -18,7 +18,7 @@ from tests.conftest import often
 from tests.models.test_language_model import SMALL, VOCABULARY, some_ids
 
 QUICK = {("lstm", "int8"), ("gru", "int4")}
-KINDS = ("bilstm", "bert", "seq2seq", "lstm")  # of models; all language models are of one
+KINDS = ("bilstm", "bert", "seq2seq", "t5", "lstm")  # of models; all language models are of one
 MODES = pytest.mark.parametrize("mode", ["int8", "int4"])
 NO_FACTORS = ("positions/embeddings", "segment_embedding/embeddings", "log_a", "convolution/kernel", "bias", "bonus")
 
@@ -87,6 +87,7 @@ def test_ensembles_encoders_and_translators_are_covered_too(randomize, tmp_path,
         (ensemble, ids),
         (randomize(models.masked_lm(encoder)), {"token_ids": ids, "segment_ids": 0 * ids}),
         (randomize(translator.build_model(VOCABULARY)), None),
+        (randomize(models.T5Config(8, 2, 2, 2, 4, 12, tie_embeddings=False).build_model(VOCABULARY)), None),
     ):
         if model is not ensemble:
             model.quantize(mode)
@@ -191,6 +192,7 @@ def text_models():
         "modernbert": models.ModernBertConfig(8, num_layers=2, num_heads=2, feed_forward_dim=12, sliding_window=2),
         "bilstm": models.BiLSTMConfig(embedding_dim=4, units=4, num_layers=1),
         "seq2seq": translator,
+        "t5": models.T5Config(8, 1, 1, 2, 4, 12),
     }
     made = {name: lambda config=config: config.build_model(VOCABULARY) for name, config in encoder.items()}
     made |= {name: lambda head=head: head(bert.build_model(VOCABULARY)) for name, head in heads.items()}

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_seq import pretrained
 from keras_seq.models import (
+    EncoderDecoder,
     GPT2Config,
     LanguageModel,
     LlamaConfig,
@@ -15,6 +16,7 @@ from keras_seq.models import (
     MambaConfig,
     ModernBertConfig,
     RecurrentGemmaConfig,
+    T5Config,
     masked_lm,
 )
 
@@ -25,6 +27,7 @@ BUILT = {
     "mamba": MambaConfig(16, num_layers=2, state_dim=4),
     "mamba2": Mamba2Config(16, num_layers=2, state_dim=4),
     "gemma": RecurrentGemmaConfig(16, num_layers=3, feed_forward_dim=24, sliding_window=7),
+    "t5": T5Config(16, 2, 3, 2, 5, 24, 8, 12, activation="geglu_tanh", tie_embeddings=False, scale_logits=False),
 }
 ENCODERS = {"modernbert": ModernBertConfig(16, 4, 2, 24, 32, sliding_window=3, pad_token_id=7)}
 IDS = np.random.default_rng(0).integers(0, V, (2, 13)).astype("int32")
@@ -37,7 +40,15 @@ def models() -> dict:
 
 
 def logits(model) -> np.ndarray:
-    """Logits of a whole pass and, behind it, those of a step after it, [2, 13, V]; an encoder's of one pass."""
+    """Logits of a whole pass and, behind it, those of a step after it, [2, 13, V]; an encoder's of one pass.
+
+    Those of T5 are of steps from the first on.
+    """
+    if isinstance(model, EncoderDecoder):
+        whole, state = model({"encoder_token_ids": IDS, "decoder_token_ids": IDS}), model.get_initial_state(IDS, 13)
+        for t in range(13):
+            step, state = model.step(IDS[:, t : t + 1], state)
+        return np.concatenate([ops.convert_to_numpy(whole)[:, :-1], ops.convert_to_numpy(step)[:, None]], axis=1)
     if not isinstance(model, LanguageModel):
         return ops.convert_to_numpy(model(IDS))
     whole, state = model(IDS[:, :-1], return_state=True, state=model.get_initial_state(2, 13))

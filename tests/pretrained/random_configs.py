@@ -33,6 +33,11 @@ GEMMA = {
     **{"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3},
     **{"intermediate_size": 38, "attention_window_size": 5},
 }
+T5 = {
+    **{"vocab_size": 41, "d_model": 24, "d_kv": 5, "d_ff": 37, "num_layers": 2, "num_heads": 3},
+    **{"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "decoder_start_token_id": 0},
+}
+T5_1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 CONFIGS = {
     "gpt2": ("GPT2LMHeadModel", GPT2),
     "gpt2-inner": ("GPT2LMHeadModel", GPT2 | {"n_inner": 13, "activation_function": "gelu"}),
@@ -143,10 +148,25 @@ CONFIGS = {
         | {"layer_types": ["full_attention", *["sliding_attention"] * 3], "norm_bias": True, "local_attention": 2}
         | {"rope_parameters": {"full_attention": ROPE["yarn"], "sliding_attention": ROPE["linear"]}},
     ),
+    "t5": ("T5ForConditionalGeneration", T5),
+    "t5-1.1": ("T5ForConditionalGeneration", T5 | T5_1_1 | {"num_decoder_layers": 3}),
+    "t5-unscaled": (  # a head that is tied and not scaled, which only transformers 5 has
+        "T5ForConditionalGeneration",
+        T5 | {"scale_decoder_outputs": False, "feed_forward_proj": "gated-silu", "vocab_size": 7},
+    ),
+    "t5-buckets": (
+        "T5ForConditionalGeneration",
+        T5 | T5_1_1 | {"relative_attention_num_buckets": 33, "relative_attention_max_distance": 128, "num_layers": 1},
+    ),
+    "t5-heads": ("T5ForConditionalGeneration", T5 | {"num_heads": 1, "d_kv": 16, "feed_forward_proj": "gelu_new"}),
+    "t5-epsilon": (
+        "T5ForConditionalGeneration",
+        T5 | {"layer_norm_epsilon": 0.05, "num_decoder_layers": 1, "decoder_start_token_id": 3},
+    ),
 }
 OFTEN = {"gpt2", "gpt2-untied", "llama-gqa", "llama-biases", "llama-llama3", "llama-yarn", "llama-linear", "mistral"}
 OFTEN |= {"mistral-full", "qwen2-windows", "qwen3-biases", "mamba-rank", "mamba2", "gemma", "gemma-lru"}
-OFTEN |= {name for name in CONFIGS if name.startswith(("bert-", "modernbert"))}
+OFTEN |= {"t5", "t5-1.1", *(name for name in CONFIGS if name.startswith(("bert-", "modernbert")))}
 """The others are like one of these but for a number or a key; their tests are rare."""
 
 
@@ -155,6 +175,8 @@ def random_model(class_name: str, options: dict, seed: int = 0):
     model_class = getattr(transformers, class_name)
     options = {"bos_token_id": None, "eos_token_id": None} | options
     model = model_class(model_class.config_class(**options))
+    if class_name.startswith("T5") and options.get("tie_word_embeddings") is False:  # transformers 5 ties all the same
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -19,10 +19,13 @@ from keras import ops
 from keras_seq import pretrained
 from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.generation.sampling_loop import SamplingLoop
+from keras_seq.generation.search import beam_search, greedy, log_softmax
 from keras_seq.models import PUBLISHED_CONFIGS
+from keras_seq.ops.compiled import compiled
 from tests.pretrained.random_configs import CONFIGS, OFTEN
 
-CAUSAL = [name for name in CONFIGS if "bert" not in name]
+CAUSAL = [name for name in CONFIGS if "bert" not in name and not name.startswith("t5")]
+T5 = [name for name in CONFIGS if name.startswith("t5")]
 MODERNBERT = [name for name in CONFIGS if name.startswith("modernbert")]
 BERT = [name for name in CONFIGS if name.startswith("bert")]
 GENERATED = ["llama-gqa", "gpt2", "mistral", "qwen2-windows", "qwen3", "mamba", "mamba2", "gemma"]  # one a family
@@ -114,6 +117,85 @@ def test_bert_equals_it_with_padding_and_segments(hugging_face, loaded, name):
         assert_same(result, output.prediction_logits, ids != 0)
         pooled = theirs.bert(*(torch.tensor(inputs[key]) for key in inputs)).pooler_output
         assert_same(encoder({"token_ids": ids, "segment_ids": segments})["pooled_output"], pooled)
+
+
+def translation(ours):
+    """A source with padding behind one row and before another, its mask, and a target that begins with its start id."""
+    source, target = some_ids(ours.vocabulary_size, 14), some_ids(ours.vocabulary_size, T, seed=1)
+    source[0, 9:] = source[1, :3] = 0
+    target[:, 0], target[:, 7] = ours.model.decoder_start_token_id, 0  # an id like others, in a target
+    return source, torch.tensor((source != 0).astype("int64")), target
+
+
+@pytest.mark.parametrize("name", few(T5))
+def test_an_encoder_decoder_equals_it_whole_and_step_by_step(hugging_face, loaded, name):
+    theirs, ours = hugging_face(name).model, loaded(name)
+    source, mask, target = translation(ours)
+    reference = theirs(torch.tensor(source), mask, decoder_input_ids=torch.tensor(target)).logits
+    assert_same(ours.model({"encoder_token_ids": source, "decoder_token_ids": target}), reference)
+    state = ours.model.get_initial_state(source, capacity=T)
+    for t in range(T):
+        logits, state = ours.model.step(target[:, t : t + 1], state)
+        assert_same(logits, reference[:, t])
+
+
+@pytest.mark.parametrize("name", few(T5))
+def test_64_greedy_ids_of_a_target_equal_those_of_generate(hugging_face, loaded, name):
+    theirs, ours = hugging_face(name).model, loaded(name)
+    source, mask, _ = translation(ours)
+    # without a cache, which in transformers has as many layers as the encoder
+    options = {"attention_mask": mask, "max_new_tokens": 64, "do_sample": False, "use_cache": False}
+    expected, model = theirs.generate(torch.tensor(source), **options).numpy(), ours.model
+    assert (expected[:, 0] == model.decoder_start_token_id).all()
+    step, state = compiled(model.step, model), model.get_initial_state(source, capacity=64)
+    np.testing.assert_array_equal(greedy(step, state, expected[:, 0], 64)[0], expected[:, 1:])
+    if name == "t5":  # a beam search scores what it returns as a whole pass does
+        ids, scores = (best[:, 0] for best in beam_search(step, state, expected[:, 0], 64, num_beams=3))
+        target = np.concatenate([expected[:, :1], ids[:, :-1]], axis=1)
+        log_p = log_softmax(ours.model({"encoder_token_ids": source, "decoder_token_ids": target}))
+        log_p = np.take_along_axis(log_p, ids[..., None], axis=-1)[..., 0].sum(axis=1)
+        np.testing.assert_allclose(scores, log_p, rtol=1e-4)
+
+
+def test_a_t5_of_transformers_4_says_by_its_config_whether_the_head_is_its_own(hugging_face, loaded, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    for name, tied in (("t5", True), ("t5-1.1", False)):
+        folder = shutil.copytree(hugging_face(name).folder, tmp_path / name)
+        config = json.loads((folder / "config.json").read_text())
+        for key in ("scale_decoder_outputs", "dense_act_fn", "is_gated_act", "decoder_start_token_id"):
+            config.pop(key)
+        config |= {"tie_word_embeddings": tied, "n_positions": 512}
+        (folder / "config.json").write_text(json.dumps(config))
+        tensors = load_file(folder / "model.safetensors")
+        old = {f"{stack}.embed_tokens.weight": tensors["shared.weight"] for stack in ("encoder", "decoder")}
+        old["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"] = np.ones((8, 3), "float32")
+        save_file(old | tensors, folder / "model.safetensors")
+        back = pretrained.load(folder)
+        assert back.config == loaded(name).config
+        for weight, expected in zip(back.model.get_weights(), loaded(name).model.get_weights(), strict=True):
+            np.testing.assert_array_equal(weight, expected)
+        save_file(tensors | {"lm_head.weight": tensors["shared.weight"] + 1}, folder / "model.safetensors")
+        if tied:
+            with pytest.raises(pretrained.PretrainedError, match=r"'lm_head.weight' differs from 'shared.weight'"):
+                pretrained.load(folder)
+
+
+def test_the_start_of_a_target_is_that_of_generation(hugging_face, tmp_path):
+    folder = shutil.copytree(hugging_face("t5-epsilon").folder, tmp_path / "copy")
+    assert pretrained.load(folder).model.decoder_start_token_id == 3
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"decoder_start_token_id": 5}))
+    assert pretrained.load(folder).model.decoder_start_token_id == 5
+    path.write_text(json.dumps({"decoder_start_token_id": 41}))
+    with pytest.raises(pretrained.PretrainedError, match=r"^generation_config\.json: decoder_start_token_id=41;"):
+        pretrained.load(folder)
+    path.unlink()
+    assert pretrained.load(folder).model.decoder_start_token_id == 3
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"decoder_start_token_id": 41}))
+    with pytest.raises(pretrained.PretrainedError, match=r"^config\.json: decoder_start_token_id=41; expected"):
+        pretrained.load(folder)
 
 
 @pytest.mark.parametrize("name", MODERNBERT)

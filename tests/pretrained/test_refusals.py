@@ -107,6 +107,18 @@ def test_configs_that_say_something_else_are_refused(folder, changes, message):
         ("gpt2", {"n_head": 5}, "n_head=5; expected a divisor of n_embd=24."),
         ("gemma", {"lru_width": 25}, "lru_width=25; expected a multiple of num_attention_heads=3"),
         ("gemma", {"head_dim": 4}, "head_dim=4; expected hidden_size / num_attention_heads"),
+        ("t5", {"is_encoder_decoder": False}, "is_encoder_decoder=False; expected True"),
+        ("t5", {"pad_token_id": 3}, "pad_token_id=3; expected 0"),
+        ("t5", {"architectures": ["T5EncoderModel"]}, "expected one of T5ForConditionalGeneration"),
+        ("t5", {"feed_forward_proj": "gated-relu"}, "feed_forward_proj='gated-relu'; expected 'relu' or 'gelu'"),
+        ("t5", {"dense_act_fn": "silu"}, "dense_act_fn='silu'; expected 'relu', as feed_forward_proj='relu' says"),
+        ("t5", {"feed_forward_proj": "gated-gelu"}, "dense_act_fn='relu'; expected 'gelu_new'"),
+        ("t5", {"num_layers": 3}, "lacks encoder.block.2"),
+        ("t5", {"num_decoder_layers": 1}, "also holds decoder.block.1"),
+        ("t5", {"num_decoder_layers": 9999}, "num_decoder_layers=9999; expected as many as the"),
+        ("t5", {"relative_attention_num_buckets": 3}, "relative_attention_num_buckets=3; expected an integer of at"),
+        ("t5", {"relative_attention_max_distance": 4}, "relative_attention_max_distance=4; expected an integer of at"),
+        ("t5-1.1", {"scale_decoder_outputs": None, "tie_word_embeddings": True}, "differs from 'shared.weight'"),
         ("modernbert", {"layer_types": ["sliding_attention"] * 4}, "of them, the first and every n-th after it 'full"),
         ("modernbert", {"layer_types": ["full_attention"]}, "expected num_hidden_layers=4 of them"),
         ("modernbert", {"global_attn_every_n_layers": 2}, "global_attn_every_n_layers=2; expected 3, as layer_types"),
@@ -142,6 +154,8 @@ def wrong_values(key, default):
     """Return values that a key cannot have, by the kind of its default."""
     if isinstance(default, bool):
         return ["yes", 0, 1, 1.0, None, [True], {}]
+    if key == "scale_decoder_outputs":  # or null
+        return ["yes", 0, 1, 1.0, [True], {}]
     if key in OBJECTS:
         return ["linear", 7, 0, True, [], [{}]]
     if isinstance(default, str):
@@ -157,7 +171,8 @@ def wrong_values(key, default):
     return [*numbers, 2.0, 2**31, *([] if nullable else [None]), *([] if key in MAY_BE_ZERO else [0])]
 
 
-ONE_A_FAMILY = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "bert-encoder", "mamba", "mamba2", "gemma", "modernbert"]
+ONE_A_FAMILY = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "bert-encoder", "modernbert", "mamba", "mamba2", "gemma"]
+ONE_A_FAMILY += ["t5"]
 
 
 @pytest.mark.parametrize("name", ONE_A_FAMILY)
@@ -275,7 +290,11 @@ def test_every_key_of_a_config_is_used_or_known_to_change_nothing(family):
     ours = pretrained.FAMILIES[family]
     used = {key for setting in ours.settings for key in setting.defaults}
     constants = CONSTANTS.keys() | ours.constants.keys()
-    assert not used & (ours.ignored | constants | IGNORED - {"pad_token_id"})  # which ModernBERT masks
+    of_some = {
+        "pad_token_id",
+        "decoder_start_token_id",
+    }  # ModernBERT masks one, T5 begins with one
+    assert not used & (ours.ignored | constants | IGNORED - of_some)
     assert not constants & ours.ignored
     written = getattr(transformers, ours.architectures[0]).config_class().to_dict().keys()
     assert written - used - constants - IGNORED - ours.ignored == {*()}
@@ -361,7 +380,7 @@ def test_tensors_that_do_not_fit_are_refused(folder):
 @settings(max_examples=25, deadline=None)
 def test_any_value_of_any_key_loads_or_is_refused_in_one_sentence(hugging_face, tmp_path_factory, data):
     """Values of any JSON type; shapes are checked before weights are made, so that no number is too large."""
-    names = ["gpt2", "llama-gqa", "qwen2-windows", "mamba-rank", "mamba2", "gemma", "bert-encoder", "modernbert"]
+    names = ["gpt2", "llama-gqa", "qwen2-windows", "mamba-rank", "mamba2", "gemma", "bert-encoder", "modernbert", "t5"]
     name = data.draw(st.sampled_from(names))
     folder = tmp_path_factory.mktemp("any") / "folder"
     shutil.copytree(hugging_face(name).folder, folder)

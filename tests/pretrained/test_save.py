@@ -21,16 +21,25 @@ from tests.pretrained.test_load import assert_same, few, some_ids
 
 # one a family, biases, rotations and what another family is nearest to; what is read is tested in test_load.py
 WRITTEN = {"gpt2", "llama-yarn", "mistral", "mistral-full", "qwen2-windows", "qwen3-biases"}
-WRITTEN |= {"mamba-rank", "mamba2", "gemma", "bert-masked-lm"}
+WRITTEN |= {"mamba-rank", "mamba2", "gemma", "bert-masked-lm", "t5", "t5-1.1", "t5-unscaled"}
 WRITTEN |= {"modernbert-biases", "modernbert-encoder", "modernbert-bases", "modernbert-global", "modernbert-scaled"}
 AUTO = {
     **dict.fromkeys(("BertForMaskedLM", "ModernBertForMaskedLM"), transformers.AutoModelForMaskedLM),
     **dict.fromkeys(("BertModel", "ModernBertModel"), transformers.AutoModel),
+    "T5ForConditionalGeneration": transformers.AutoModelForSeq2SeqLM,
 }
 
 
 def tensors_of(folder):
     return {name: value for path in sorted(folder.glob("*.safetensors")) for name, value in load_file(path).items()}
+
+
+def of_both(name, ids):
+    """What a model of transformers and one of ours take."""
+    if not name.startswith("t5"):
+        return {"input_ids": torch.tensor(ids)}, ids
+    theirs = {"input_ids": torch.tensor(ids), "decoder_input_ids": torch.tensor(ids)}
+    return theirs, {"encoder_token_ids": ids, "decoder_token_ids": ids}
 
 
 @pytest.mark.parametrize("name", few((name for name in CONFIGS if name != "bert-pretraining"), WRITTEN))
@@ -49,18 +58,18 @@ def test_in_out_and_in_again_are_the_same_bytes_and_logits(hugging_face, loaded,
         assert weight.tobytes() == expected.tobytes()
     auto = AUTO.get(CONFIGS[name][0], transformers.AutoModelForCausalLM)
     with torch.no_grad():
-        ids = torch.tensor(some_ids(ours.vocabulary_size))
-        assert torch.equal(auto.from_pretrained(tmp_path / "out").eval()(ids)[0], theirs.model(ids)[0])
+        inputs, _ = of_both(name, some_ids(ours.vocabulary_size))
+        assert torch.equal(auto.from_pretrained(tmp_path / "out").eval()(**inputs)[0], theirs.model(**inputs)[0])
 
 
-@pytest.mark.parametrize("name", few(BUILT, {"gpt2", "mamba2"}))
+@pytest.mark.parametrize("name", few(BUILT, {"gpt2", "mamba2", "t5"}))
 def test_a_model_made_here_and_read_from_its_file_is_written(randomize, tmp_path, name):
     model = randomize(BUILT[name].build_model(V))
     save_model(tmp_path / "model.keras", model)
     pretrained.save(load_untrusted_model(tmp_path / "model.keras"), tmp_path / "out", stop_token_ids=(3,))
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
-    ids = some_ids(V)
-    assert_same(model(ids), theirs(torch.tensor(ids)).logits)
+    auto = transformers.AutoModelForSeq2SeqLM if name == "t5" else transformers.AutoModelForCausalLM
+    theirs, (inputs, our_inputs) = auto.from_pretrained(tmp_path / "out").eval(), of_both(name, some_ids(V))
+    assert_same(model(our_inputs), theirs(**inputs).logits)
     assert pretrained.load(tmp_path / "out").stop_token_ids == (3,)
 
 
@@ -135,6 +144,7 @@ def quantized():
         (lambda: models.LSTMConfig(8, units=8).build_model(V), "nearest is keras_seq's MambaConfig: .*--model llama"),
         (lambda: models.HawkConfig(8, num_layers=1).build_model(V), r"nearest is keras_seq's RecurrentGemmaConfig"),
         (lambda: models.Mamba2Config(8, num_layers=1, num_heads=3).build_model(V), "expected a product of expand"),
+        (lambda: models.Seq2SeqConfig(8, 1, 1, 2, 12).build_model(V), "nearest is keras_seq's T5Config"),
         (lambda: dataclasses.replace(BUILT["gpt2"], use_bias=False).build_model(V), "use_bias=True"),
         (
             lambda: dataclasses.replace(BUILT["llama"], positions=layers.RotaryPositions(scaling="ntk")).build_model(V),

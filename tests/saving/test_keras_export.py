@@ -216,7 +216,7 @@ def models():
     bert = BertConfig(8, num_layers=1, num_heads=2, feed_forward_dim=12, context_length=8).build_model(VOCABULARY)
     small = {"num_heads": 2, "embedding_dim": 4, "feed_forward_dim": 4, "units": 4}
     made = {"bert": bert, "masked_lm": masked_lm(bert)}
-    for name in ("bilstm", "seq2seq"):
+    for name in ("bilstm", "seq2seq", "t5"):
         fields = {key: value for key, value in small.items() if key in MODELS[name].__dataclass_fields__}
         made[name] = MODELS[name](**fields).build_model(VOCABULARY)
     for name in ("lstm", "mamba", "llama"):

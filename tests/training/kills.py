@@ -74,7 +74,7 @@ def train(name, folder):
         model = masked_lm(model)
     x = {
         "bert": {"token_ids": firsts, "segment_ids": firsts % 2},
-        "seq2seq": {"encoder_token_ids": firsts, "decoder_token_ids": seconds},
+        **{key: {"encoder_token_ids": firsts, "decoder_token_ids": seconds} for key in ("seq2seq", "t5")},
     }
     y = firsts % 2 if name == "bilstm" else seconds
     dataset_fn = ArrayBatches((x.get(name, firsts), y), BATCH, seed=1).dataset

@@ -11,7 +11,7 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import PreNormResidual
-from keras_seq.models import LSTMConfig, MinGRUConfig, Seq2SeqConfig, TransformerConfig
+from keras_seq.models import LSTMConfig, MinGRUConfig, Seq2SeqConfig, T5Config, TransformerConfig
 from keras_seq.training import TrainConfig, compile_model
 
 pytestmark = pytest.mark.any_backend
@@ -21,6 +21,7 @@ MODELS = {
     "transformer": TransformerConfig(num_layers=2, context_length=T, **SIZES),
     "mingru": MinGRUConfig(embedding_dim=8, units=6, num_layers=2, dropout=0.3),
     "seq2seq": Seq2SeqConfig(num_encoder_layers=1, num_decoder_layers=1, **SIZES),
+    "t5": T5Config(num_encoder_layers=2, num_decoder_layers=1, key_dim=4, **SIZES),
 }
 
 
@@ -40,7 +41,8 @@ def gradients_and_seeds_are_those_of_the_plain_model(name, precision, monkeypatc
     calls, remat = [], keras.remat
     monkeypatch.setattr(keras, "remat", lambda function: calls.append(function) or remat(function))
     ids = np.random.default_rng(0).integers(1, V, size=(3, T))
-    x = {"encoder_token_ids": ids, "decoder_token_ids": ids[::-1].copy()} if name == "seq2seq" else ids
+    translates = name in ("seq2seq", "t5")
+    x = {"encoder_token_ids": ids, "decoder_token_ids": ids[::-1].copy()} if translates else ids
     ends = []
     for rematerialization in (False, True):
         keras.utils.set_random_seed(0)

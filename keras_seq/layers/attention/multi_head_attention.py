@@ -1,13 +1,14 @@
 """Hold what self- and cross-attention share: their arguments, the four projections, and attention between them."""
 
 import functools
+import math
 
 import keras
 from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.base.layer import Layer, freeze_inner_layers
-from keras_seq.layers.dense import inner_dense
+from keras_seq.layers.dense import ScaledInitializer, inner_dense
 from keras_seq.layers.normalization import RMSNormalization
 from keras_seq.ops.attention import batch_and_length, checked_attention_inputs, masked_attention, softmax_attention
 
@@ -35,6 +36,7 @@ class MultiHeadAttentionBase(Layer):
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
         seed: int | None = None,
+        scale: float | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -54,6 +56,7 @@ class MultiHeadAttentionBase(Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
         self.seed = seed
+        self.scale = None if scale is None else checks.positive_number("scale", scale)
         self.supports_masking = True
 
     def build_projections(self, query_dim: int, context_dim: int):
@@ -68,8 +71,12 @@ class MultiHeadAttentionBase(Layer):
 
         queries, values = self.num_heads * self._key_dim, self.num_heads * self._value_dim
         keys, kv_values = self._num_kv_heads * self._key_dim, self._num_kv_heads * self._value_dim
-        options = self.use_bias, self.kernel_initializer
-        self.query_dense = inner_dense(self, "query", query_dim, queries, *options)
+        options, query_initializer = (self.use_bias, self.kernel_initializer), self.kernel_initializer
+        # what attention, which divides by sqrt(K), multiplies queries by; at first the matrix makes up for it
+        self._query_factor = None if self.scale is None else self.scale * math.sqrt(self._key_dim)
+        if self._query_factor is not None:
+            query_initializer = ScaledInitializer(self.kernel_initializer, 1 / self._query_factor)
+        self.query_dense = inner_dense(self, "query", query_dim, queries, self.use_bias, query_initializer)
         self.key_dense = inner_dense(self, "key", context_dim, keys, *options)
         self.value_dense = inner_dense(self, "value", context_dim, kv_values, *options)
         self.output_dense = inner_dense(self, "output", values, query_dim, self.output_bias, self.output_initializer)
@@ -85,7 +92,8 @@ class MultiHeadAttentionBase(Layer):
     def project_query(self, x):
         """Compute the queries `[B, T, H, K]` of `x [B, T, D]`."""
         q = _split_heads(self.query_dense(x), self.num_heads, self._key_dim)
-        return self.query_normalization(q) if self.use_qk_norm else q
+        q = self.query_normalization(q) if self.use_qk_norm else q
+        return q if self._query_factor is None else q * self._query_factor
 
     def project_key_value(self, x):
         """Compute keys `[B, S, G, K]` and values `[B, S, G, K']` of `x [B, S, D]`, with G key and value heads."""

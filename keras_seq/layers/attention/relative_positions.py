@@ -25,6 +25,8 @@ class RelativePositions:
     `keras.saving.register_keras_serializable`.
     """
 
+    scale = None  # factor of the products of queries and keys; None for 1 / sqrt(K)
+
     def validate_key_dim(self, key_dim: int) -> None:
         """Raise a `ValueError` if heads of width `key_dim` are not supported."""
 

@@ -13,6 +13,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.attention.bucketed_positions import BucketedPositions
 from keras_seq.layers.attention.cache import (
     append_to_cache,
     append_to_window,
@@ -63,8 +64,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         causal: Whether to mask later positions.
         sliding_window: Attend only to positions less than this far away, the own position included; None for all. A
             window of W reaches W - 1 positions back and, with `causal=False`, W - 1 positions ahead.
-        positions: How positions change the scores: `RotaryPositions()`, `AlibiPositions()`, `ForgettingPositions()` or
-            None.
+        positions: How positions change the scores: `RotaryPositions()`, `AlibiPositions()`, `ForgettingPositions()`,
+            `BucketedPositions()` or None.
         use_qk_norm: Whether to RMS-normalize queries and keys per head, before the rotation, each with its own learned
             scale `[K]` (Henry et al., 2020; Dehghani et al., 2023).
         use_output_gate: Whether to multiply each feature of the attended values by a sigmoid of a linear map of the
@@ -79,6 +80,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         output_initializer: Initializer of the output matrix `[H K', D]`, which writes to the residual stream; with
             `"zeros"` a residual block starts as the identity.
         seed: Random seed of the dropout.
+        scale: Factor of the products of queries and keys; that of the positions, or 1 / sqrt(K), unless given.
         **kwargs: Those of `keras.layers.Layer`.
 
     Call arguments:
@@ -92,6 +94,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         attention_mask: Booleans, true where attending is allowed, `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may
             be 1), combined with the mask and causality.
         inputs_mask: What Keras passes for `mask` when the call has other tensors than the inputs.
+        bucket_bias: `[num_buckets, H]`, the biases of another layer, with `BucketedPositions(shared=True)`.
         return_state: Whether to return the state too; without a `state` argument it holds exactly these T positions.
         return_attention_scores: Whether to return the attention weights (before dropout) too.
 
@@ -100,8 +103,9 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
 
     Raises:
         ValueError: If an argument is out of its range, a state is passed with `causal=False`, has other shapes than
-            this layer's or another batch size, a mask has another shape or is a float mask, or the capacity of the
-            cache is exceeded. In compiled code, where the length is unknown, exceeding the capacity gives NaN.
+            this layer's or another batch size, a mask has another shape or is a float mask, biases are missing or
+            passed to a layer that shares none, or the capacity of the cache is exceeded. In compiled code, where the
+            length is unknown, exceeding the capacity gives NaN.
     """
 
     compute_output_shape = same_shape
@@ -125,8 +129,10 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
         seed: int | None = None,
+        scale: float | None = None,
         **kwargs,
     ):
+        positions = None if positions is None else deserialize_positions(positions)
         super().__init__(
             num_heads=num_heads,
             key_dim=key_dim,
@@ -140,16 +146,18 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             kernel_initializer=kernel_initializer,
             output_initializer=output_initializer,
             seed=seed,
+            scale=positions.scale if scale is None and positions is not None else scale,
             **kwargs,
         )
         self.causal = bool(causal)
         self.sliding_window = (
             None if sliding_window is None else checks.positive_integer("sliding_window", sliding_window)
         )
-        self.positions = None if positions is None else deserialize_positions(positions)
+        self.positions = positions
         self.use_output_gate = checks.boolean("use_output_gate", use_output_gate)
         self.use_sinks = checks.boolean("use_sinks", use_sinks)
         self._forgets = isinstance(self.positions, ForgettingPositions)
+        self._has_buckets = isinstance(self.positions, BucketedPositions)
         self.autocast = False  # autocast would also cast the sums of log decays in a state, which are wider
         if self._forgets and not self.causal:
             raise ValueError(
@@ -171,6 +179,10 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         self.sinks = None
         if self.use_sinks:  # float32 in mixed precision, as the softmax is
             self.sinks = self.add_weight(shape=(self.num_heads,), initializer="zeros", name="sinks", autocast=False)
+        self.bucket_bias = None
+        if self._has_buckets and not self.positions.shared:
+            shape = (self.positions.num_buckets, self.num_heads)
+            self.bucket_bias = self.add_weight(shape=shape, initializer="zeros", name="bucket_bias", autocast=False)
         if self.use_output_gate:
             features = self.num_heads * self._value_dim
             self.gate_dense = inner_dense(self, "gate", width, features, self.use_bias, self.kernel_initializer)
@@ -220,8 +232,10 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         return_state: bool = False,
         return_attention_scores: bool = False,
         reset_mask=None,
+        bucket_bias=None,
     ):
         """Apply self-attention; the arguments are documented in the class."""
+        bucket_bias = self._bucket_bias(bucket_bias)
         if state is not None and not self.causal:
             raise ValueError(
                 "A state, the second argument, was passed with causal=False; expected causal=True, or CrossAttention, "
@@ -294,7 +308,9 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
 
         # without masks or biases, causal attention has kernels of its own
         bias = None
-        if self.positions is not None:
+        if self._has_buckets:
+            bias = self.positions.bias_of_distance(bucket_bias, query_positions, key_positions, self.causal)
+        elif self.positions is not None:
             bias = self.positions.bias(query_positions, key_positions, self.num_heads)
         extra_masks = [x for x in (mask, attention_mask, self.sliding_window, bias) if x is not None]
         is_plain_causal = self.causal and is_first_call and not (return_attention_scores or extra_masks)
@@ -324,3 +340,18 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             y, _ = with_nan(nan_where_attended(ops.logical_not(is_finite), reached), y)
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y
+
+    def _bucket_bias(self, shared):
+        """Return the biases by bucket, the layer's own or those that are shared with it, or None."""
+        is_shared = self._has_buckets and self.positions.shared
+        if is_shared == (shared is None):
+            received = "None" if shared is None else f"{tuple(shared.shape)}"
+            expected = "those of another layer" if is_shared else "None, or BucketedPositions(shared=True)"
+            raise ValueError(
+                f"{self.name}: bucket_bias={received} with positions={self.positions}; expected {expected}."
+            )
+        if is_shared and tuple(shared.shape) != (self.positions.num_buckets, self.num_heads):
+            expected = [self.positions.num_buckets, self.num_heads]
+            raise ValueError(f"bucket_bias has shape {tuple(shared.shape)}; expected {expected}.")
+        bias = shared if is_shared else self.bucket_bias
+        return None if bias is None else ops.convert_to_tensor(bias)

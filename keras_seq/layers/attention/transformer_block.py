@@ -59,7 +59,8 @@ class TransformerBlock(Layer):
             unless given.
         key_dim: K, width of a head; D / H unless given.
         epsilon: Added to the variance (1e-5 unless given) or mean square (1e-6) by all normalizations.
-        positions: `RotaryPositions()`, `AlibiPositions()`, `ForgettingPositions()` or None, for self-attention.
+        positions: `RotaryPositions()`, `AlibiPositions()`, `ForgettingPositions()`, `BucketedPositions()` or None, for
+            self-attention; a scale that they have is that of cross-attention, too.
         use_qk_norm: Whether to RMS-normalize queries and keys per head, in both attentions.
         use_output_gate, use_sinks: Whether self-attention has an output gate, and sinks; see `MultiHeadSelfAttention`.
         num_key_value_heads: Number of key and value heads, a divisor of H; H unless given. In both attentions.
@@ -76,6 +77,7 @@ class TransformerBlock(Layer):
         context_mask: `[B, S]`, true at non-padding positions of the context.
         reset_mask: `[B, T]`, true where another document begins, for self-attention.
         attention_mask: `[B, T, S]`, true where self-attention may attend, combined with mask and causality.
+        bucket_bias: For self-attention, the biases of another block; see `BucketedPositions`.
         inputs_mask: What Keras passes for `mask` when the call has other tensors than the inputs.
         return_state: Whether to return the state too, `{"self_attention": ..., "cross_attention": ...}`.
         return_attention_scores: Whether to return the attention weights (before dropout) too, under the same keys:
@@ -149,6 +151,7 @@ class TransformerBlock(Layer):
             "use_bias": self.attention_bias,
             "output_bias": self.attention_output_bias,
             "dropout": dropout,
+            "scale": None if self.positions is None else self.positions.scale,
             **self._epsilon_option,
         }
         self.self_attention_layer = MultiHeadSelfAttention(
@@ -234,6 +237,7 @@ class TransformerBlock(Layer):
         return_state: bool = False,
         return_attention_scores: bool = False,
         reset_mask=None,
+        bucket_bias=None,
     ):
         """Apply the block; the arguments are documented in the class."""
         x = ops.cast(tensor_checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
@@ -265,6 +269,7 @@ class TransformerBlock(Layer):
             mask=mask,
             attention_mask=attention_mask,
             reset_mask=reset_mask,
+            bucket_bias=bucket_bias,
         )
         x = self._residual(x, h, 0, training)
         if self.cross_attention:

@@ -7,7 +7,7 @@ model = published.config.build_model(published.vocabulary_size)
 
 gpt2: Radford et al., 2019, the smallest; gpt3: Brown et al., 2020, the largest, but with dense attention in every
 block; bert_base: Devlin et al., 2019, uncased; modernbert_base: Warner et al., 2024; transformer_base: Vaswani et al.,
-2017, with one vocabulary for English and German.
+2017, with one vocabulary for English and German; t5_small: Raffel et al., 2020.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ import dataclasses
 from keras_seq.models.families.encoders import BertConfig
 from keras_seq.models.families.modernbert import ModernBertConfig
 from keras_seq.models.families.seq2seq import Seq2SeqConfig
+from keras_seq.models.families.t5 import T5Config
 from keras_seq.models.families.transformer import GPT2Config
 
 
@@ -22,7 +23,7 @@ from keras_seq.models.families.transformer import GPT2Config
 class PublishedConfig:
     """Hold the config of a published model."""
 
-    config: GPT2Config | BertConfig | ModernBertConfig | Seq2SeqConfig
+    config: GPT2Config | BertConfig | ModernBertConfig | Seq2SeqConfig | T5Config
     """Config, with `build_model(vocabulary_size)` and `count_params(vocabulary_size)`."""
     vocabulary_size: int
     """V, the number of different ids."""
@@ -64,6 +65,11 @@ PUBLISHED_CONFIGS = {
         ),
         vocabulary_size=37_000,
         num_params=63_082_496,
+    ),
+    "t5_small": PublishedConfig(
+        T5Config(512, num_encoder_layers=6, num_decoder_layers=6, num_heads=8, key_dim=64, feed_forward_dim=2048),
+        vocabulary_size=32_128,
+        num_params=60_506_624,
     ),
 }
 """Configs of published models, with their parameter counts; they hold no weights."""

@@ -5,7 +5,7 @@
     y = blocks of causal self-attention over the target and cross-attention to the context
     logits = y embedding^T
 
-Blocks are post-norm, as published. Id 0 is padding.
+Blocks are post-norm, as published. Id 0 is padding. `EncoderDecoder` is the model of T5, too: what differs is given.
 """
 
 import dataclasses
@@ -24,6 +24,12 @@ from keras_seq.models.quantization import Quantizable
 from keras_seq.models.token_ids import TokenTargets, as_ids, embed, validate_token_ids
 from keras_seq.ops.tensor_checks import at_least_float32
 
+LAYERS = "head", "encoder_normalization", "decoder_normalization"
+OPTIONAL = {  # arguments that a config has only where they differ from these: that of a Seq2Seq model has none
+    **dict.fromkeys(LAYERS),
+    **{"use_sinusoids": True, "logit_scale": 1.0, "decoder_start_token_id": None},
+}
+
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
@@ -36,44 +42,80 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
     logits, state = model.step(target[:, :1], state)  # one position: [B, V]
     ```
 
-    Masking: id 0 is padding, anywhere in source and target, and changes nothing at the other positions. The logits at
-    padded target positions are meaningless; mask them in the loss.
+    Masking: id 0 is padding, anywhere in source and target, and changes nothing at the other positions. With a
+    `decoder_start_token_id`, which may be 0, every id of the target counts, and padding can only be behind it, where
+    causality hides it. The logits at padded target positions are meaningless; mask them in the loss.
 
     Args:
-        embedding: A `keras.layers.ReversibleEmbedding` for source, target and output.
-        encoder: A list of `TransformerBlock`.
+        embedding: A `keras.layers.ReversibleEmbedding` for source, target and output; with a head an `Embedding`.
+        encoder: A list of `TransformerBlock`. Where blocks share the biases of `BucketedPositions`, the first has them.
         decoder: A list of `TransformerBlock` with `causal=True, cross_attention=True`.
-        dropout: Dropout rate of the embedded sequences, at least 0 and below 1.
+        dropout: Dropout rate of the embedded sequences and of what the normalizations return, at least 0 and below 1.
+        head: A `Dense` layer to the V logits, or None for the transposed embedding.
+        encoder_normalization, decoder_normalization: Layers behind the last block, or None.
+        use_sinusoids: Whether the embeddings are multiplied by sqrt(D) and sinusoids are added; otherwise positions are
+            what the blocks make of them.
+        logit_scale: Factor of what the logits are computed from.
+        decoder_start_token_id: The id that every target begins with, or None for models that have none of their own.
 
     Call arguments:
         inputs: `{"encoder_token_ids": [B, S], "decoder_token_ids": [B, T]}`, integers.
         training: Whether dropout is on.
 
     Raises:
-        ValueError: A block of the decoder is not causal or has no cross-attention, `dropout` is out of its range, the
+        ValueError: A block of the decoder is not causal or has no cross-attention, an argument is out of its range, the
             inputs are not such a dict, an id is not in the vocabulary, or there are more target positions than the
             state's capacity. Inside compiled code invalid ids and too many positions give NaN.
     """
 
-    def __init__(self, embedding, encoder: list, decoder: list, dropout: float = 0.0, **kwargs):
+    def __init__(
+        self,
+        embedding,
+        encoder: list,
+        decoder: list,
+        dropout: float = 0.0,
+        head=None,
+        encoder_normalization=None,
+        decoder_normalization=None,
+        use_sinusoids: bool = True,
+        logit_scale: float = 1.0,
+        decoder_start_token_id: int | None = None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         for block in decoder:
             if not (block.causal and block.cross_attention):
                 received = f"causal={block.causal}, cross_attention={block.cross_attention}"
                 raise ValueError(f"{block.name} in the decoder has {received}; expected both to be True.")
+        for blocks in (encoder, decoder):
+            shared = [getattr(block.positions, "shared", None) for block in blocks]
+            if True in shared and shared[0] is not False:
+                received = f"{blocks[0].name}, a first block, has positions={blocks[0].positions}"
+                raise ValueError(f"{received}; expected BucketedPositions(...), whose biases the others share.")
         self.autocast = False  # the layers cast their inputs; the state keeps its own dtypes
         self.embedding = embedding
         self.embedding.supports_masking = True  # it is also called on the decoder's output, which carries a mask
         self.encoder = list(encoder)
         self.decoder = list(decoder)
         self.dropout = checks.fraction("dropout", dropout)
-        self.positions = layers.PositionalEncoding(dtype=self.dtype_policy, name="positions")
+        self.head = head
+        self.encoder_normalization, self.decoder_normalization = encoder_normalization, decoder_normalization
+        self.use_sinusoids = checks.boolean("use_sinusoids", use_sinusoids)
+        self.logit_scale = checks.positive_number("logit_scale", logit_scale)
+        self.decoder_start_token_id = decoder_start_token_id
+        if decoder_start_token_id is not None:
+            checks.integer("decoder_start_token_id", decoder_start_token_id, 0, embedding.input_dim - 1)
+        if use_sinusoids:
+            self.positions = layers.PositionalEncoding(dtype=self.dtype_policy, name="positions")
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, input_shape=None):
         """Build every layer, for ids `[B, S]` and `[B, T]`."""
         x = self.embedding(keras.KerasTensor((None, None), dtype="int32"))
-        self.positions.build(x.shape)
+        others = self.head, self.encoder_normalization, self.decoder_normalization
+        for layer in (*([self.positions] if self.use_sinusoids else []), *others):
+            if layer is not None and not layer.built:
+                layer.build(x.shape)
         for block in (*self.encoder, *self.decoder):
             if not block.built:  # blocks from a config are built
                 block.build(x.shape, *([x.shape] if block.cross_attention else []))
@@ -83,26 +125,30 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
         """Build the weights, which do not depend on the shapes of ids."""
         self.build()
 
-    def embed(self, ids, start=0, training: bool | None = None, name: str = "decoder_token_ids"):
+    def embed(
+        self, ids, start=0, training: bool | None = None, name: str = "decoder_token_ids", has_padding: bool = True
+    ):
         """Embed ids and add their positional encoding.
 
         Args:
-            ids: Integers `[B, T]`, 0 for padding.
+            ids: Integers `[B, T]`.
             start: Position of the first id, an integer or integers `[B]`.
             training: Whether dropout is on.
             name: Name of the ids in error messages.
+            has_padding: Whether id 0 is padding.
 
         Returns:
-            Vectors `[B, T, D]` and the mask, bool `[B, T]`, True for non-padding.
+            Vectors `[B, T, D]` and the mask, bool `[B, T]`, True for non-padding, or None.
 
         Raises:
             ValueError: The ids are not integers `[B, T]` below V.
         """
         ids = validate_token_ids(name, as_ids(name, ids), self.embedding.input_dim)
-        mask = ops.not_equal(ids, 0)
+        mask = ops.not_equal(ids, 0) if has_padding else None
         x = embed(self.embedding, ids, self.embedding.input_dim)
-        x = x * ops.cast(math.sqrt(x.shape[-1]), x.dtype)
-        x = self.positions(x, start=start, mask=mask)
+        if self.use_sinusoids:
+            x = x * ops.cast(math.sqrt(x.shape[-1]), x.dtype)
+            x = self.positions(x, start=start, mask=mask)
         return self.dropout_layer(x, training=training), mask
 
     def encode(self, encoder_token_ids, training: bool | None = None):
@@ -120,8 +166,8 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
         """
         x, mask = self.embed(encoder_token_ids, training=training, name="encoder_token_ids")
         for block in self.encoder:
-            x = block(x, mask=mask, training=training)
-        return x, mask
+            x = block(x, mask=mask, training=training, **self._biases(block, self.encoder))
+        return self._normalized(x, self.encoder_normalization, training), mask
 
     def __call__(self, inputs=None, *args, **kwargs):
         """Apply the model to `{"encoder_token_ids": [B, S], "decoder_token_ids": [B, T]}`."""
@@ -135,10 +181,11 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
     def call(self, inputs, training=None):
         """Compute logits for the decoder's tokens."""
         context, context_mask = self.encode(inputs["encoder_token_ids"], training=training)
-        x, mask = self.embed(inputs["decoder_token_ids"], training=training)
+        x, mask = self._embed_target(inputs["decoder_token_ids"], training=training)
         for block in self.decoder:
-            x = block(x, mask=mask, context=context, context_mask=context_mask, training=training)
-        return self._logits(x)
+            biases = self._biases(block, self.decoder)
+            x = block(x, mask=mask, context=context, context_mask=context_mask, training=training, **biases)
+        return self._logits(x, training)
 
     def cross_attention(self, inputs):
         """Compute the attention of target positions to source positions.
@@ -150,12 +197,11 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
             A tuple with weights `[B, H, T, S]` for each block of the decoder.
         """
         context, context_mask = self.encode(inputs["encoder_token_ids"], training=False)
-        x, mask = self.embed(inputs["decoder_token_ids"], training=False)
-        weights = []
+        x, mask = self._embed_target(inputs["decoder_token_ids"], training=False)
+        options, weights = {"training": False, "return_attention_scores": True}, []
         for block in self.decoder:
-            x, scores = block(
-                x, mask=mask, context=context, context_mask=context_mask, training=False, return_attention_scores=True
-            )
+            biases = self._biases(block, self.decoder)
+            x, scores = block(x, mask=mask, context=context, context_mask=context_mask, **options, **biases)
             weights.append(scores["cross_attention"])
         return tuple(weights)
 
@@ -198,12 +244,12 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
         """
         check_step(ids, state)
         check_state(self.name, state, self._state_shapes(ids, state))
-        x, mask = self.embed(ids, start=state["position"], training=False, name="ids")
-        next_block_states = []
+        x, mask = self._embed_target(ids, start=state["position"], training=False, name="ids")
+        options, next_block_states = {"mask": mask, "training": False, "return_state": True}, []
         for block, block_state in zip(self.decoder, state["blocks"], strict=True):
-            x, block_state = block(x, state=block_state, mask=mask, training=False, return_state=True)
+            x, block_state = block(x, state=block_state, **options, **self._biases(block, self.decoder))
             next_block_states.append(block_state)
-        position = state["position"] + ops.sum(ops.cast(mask, "int32"), axis=1)
+        position = state["position"] + (1 if mask is None else ops.sum(ops.cast(mask, "int32"), axis=1))
         return self._logits(x)[:, -1], {"position": position, "blocks": tuple(next_block_states)}
 
     def _state_shapes(self, ids, state):
@@ -212,18 +258,35 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
         block_shapes = blocks if isinstance(blocks, tuple) and len(blocks) == len(self.decoder) else ()
         return {"position": list(ids.shape[:1]), "blocks": block_shapes}
 
-    def _logits(self, x):
-        return ops.cast(self.embedding(x, reverse=True), at_least_float32(self.compute_dtype))
+    def _embed_target(self, ids, **options):
+        return self.embed(ids, has_padding=self.decoder_start_token_id is None, **options)
+
+    def _biases(self, block, blocks):
+        """Return the biases that a block shares with the first, as an argument of its call."""
+        if not getattr(block.positions, "shared", False):
+            return {}
+        return {"bucket_bias": ops.convert_to_tensor(blocks[0].self_attention_layer.bucket_bias)}
+
+    def _normalized(self, x, normalization, training):
+        return x if normalization is None else self.dropout_layer(normalization(x), training=training)
+
+    def _logits(self, x, training=False):
+        x = self._normalized(x, self.decoder_normalization, training)
+        x = x if self.logit_scale == 1 else x * ops.cast(self.logit_scale, x.dtype)
+        logits = self.embedding(x, reverse=True) if self.head is None else self.head(x)
+        return ops.cast(logits, at_least_float32(self.compute_dtype))
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
         serialize = keras.saving.serialize_keras_object
+        optional = {name: getattr(self, name) for name, default in OPTIONAL.items() if getattr(self, name) != default}
         return {
             **super().get_config(),
             "embedding": serialize(self.embedding),
             "encoder": [serialize(block) for block in self.encoder],
             "decoder": [serialize(block) for block in self.decoder],
             "dropout": self.dropout,
+            **{name: serialize(value) if name in LAYERS else value for name, value in optional.items()},
         }
 
     @classmethod
@@ -232,6 +295,7 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
         deserialize = keras.saving.deserialize_keras_object
         config = dict(config)
         quantization = config.pop("quantization", None)
+        config |= {name: deserialize(config[name]) for name in LAYERS if name in config}
         model = cls(
             embedding=deserialize(config.pop("embedding")),
             encoder=[deserialize(block) for block in config.pop("encoder")],
