@@ -78,6 +78,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         output_initializer: Initializer of the output matrix `[H K', D]`, which writes to the residual stream; with
             `"zeros"` a residual block starts as the identity.
         seed: Random seed of the dropout.
+        qk_normalization: `"rms"`, or `"zero_centered_rms"`, whose scales are 1 plus its weights: that of `use_qk_norm`.
         **kwargs: Those of `keras.layers.Layer`.
 
     Call arguments:
@@ -124,6 +125,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
         seed: int | None = None,
+        qk_normalization: str = "rms",
         **kwargs,
     ):
         super().__init__(
@@ -139,6 +141,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             kernel_initializer=kernel_initializer,
             output_initializer=output_initializer,
             seed=seed,
+            qk_normalization=qk_normalization,
             **kwargs,
         )
         self.causal = bool(causal)
