@@ -67,7 +67,7 @@ LAYERS = [  # what is made, its other arguments, the argument, its bad values
     *((layers.TransformerBlock, BLOCK, name, WHOLE) for name in ("num_heads", "feed_forward_dim")),
     (layers.TransformerBlock, BLOCK, "dropout", FRACTION),
     (layers.TransformerBlock, BLOCK, "sliding_window", NO_SIZES),
-    *((layers.TransformerBlock, BLOCK, name, ("x", None, 7)) for name in ("normalization", "qk_normalization")),
+    (layers.TransformerBlock, BLOCK, "normalization", ("x", None, 7)),
 ]
 
 

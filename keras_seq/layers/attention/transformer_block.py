@@ -49,7 +49,7 @@ class TransformerBlock(Layer):
             normalization) or the sum after it (post-norm, the original).
         cross_attention: Whether to attend to `context` too.
         normalization: `"layer"` (Ba et al., 2016; with an offset if `use_bias`), `"rms"` (Zhang & Sennrich, 2019) or
-            `"zero_centered_rms"`, whose scales are 1 plus its weights.
+            `"zero_centered_rms"`, whose scales are 1 plus its weights, as are then those of `use_qk_norm`.
         activation: Activation of the feed-forward sublayer: a name, a function, or `"swiglu"`, `"geglu"` or
             `"geglu_tanh"`, with the approximate gelu, for the gated form.
         dropout: Fraction of the attention weights and of each sublayer's output to drop in training.
@@ -64,7 +64,6 @@ class TransformerBlock(Layer):
         use_output_gate, use_sinks: Whether self-attention has an output gate, and sinks; see `MultiHeadSelfAttention`.
         num_key_value_heads: Number of key and value heads, a divisor of H; H unless given. In both attentions.
         sliding_window: Self-attention attends only to positions less than this far away; None for all.
-        qk_normalization: `"rms"` or `"zero_centered_rms"`, the normalization of `use_qk_norm`.
         residual_initializer: Initializer of the matrices that write to the residual stream; with `"zeros"` and
             `norm_first` the block starts as the identity.
         **kwargs: Those of `keras.layers.Layer`.
@@ -115,7 +114,6 @@ class TransformerBlock(Layer):
         num_key_value_heads: int | None = None,
         sliding_window: int | None = None,
         residual_initializer="glorot_uniform",
-        qk_normalization: str = "rms",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -135,7 +133,6 @@ class TransformerBlock(Layer):
         self.epsilon = None if epsilon is None else checks.positive_number("epsilon", epsilon)
         self.positions = None if positions is None else deserialize_positions(positions)
         self.use_qk_norm = bool(use_qk_norm)
-        self.qk_normalization = qk_normalization
         self.use_output_gate = use_output_gate
         self.use_sinks = use_sinks
         self.num_key_value_heads = num_key_value_heads
@@ -149,7 +146,7 @@ class TransformerBlock(Layer):
             "key_dim": key_dim,
             "num_key_value_heads": num_key_value_heads,
             "use_qk_norm": use_qk_norm,
-            "qk_normalization": qk_normalization,
+            "qk_normalization": "zero_centered_rms" if normalization == "zero_centered_rms" else "rms",
             "use_bias": self.attention_bias,
             "output_bias": self.attention_output_bias,
             "dropout": dropout,
