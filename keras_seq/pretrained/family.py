@@ -76,7 +76,8 @@ class Family:
     """Keys that must have this value, also assumed where the key is missing."""
     ignored: frozenset[str]
     """Keys that do not change logits."""
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[Tensor, ...] | Callable[[Any], tuple[Tensor, ...]]
+    """The tensors; or a function that returns those of a config, where no shape tells how they lie."""
     tied: dict[str, str]
     """Names of tensors that a file may repeat, and whose values they must have."""
     buffers: str
@@ -93,6 +94,10 @@ class Family:
     """Beginning of the names that a class without a head, `...Model`, does not write."""
     build: Callable[..., Any] | None = None
     """`(config, vocabulary_size, dtype, architecture) -> models`, for `build_models`."""
+
+    def of(self, config) -> "Family":
+        """Return the family with the tensors of a config."""
+        return dataclasses.replace(self, tensors=self.tensors(config)) if callable(self.tensors) else self
 
     def build_models(self, config, vocabulary_size, dtype=None, architecture="") -> tuple:
         """Build the model of a config; BERT's may have its encoder beside it."""
@@ -178,7 +183,14 @@ NULLABLE = {"head_dim", "num_key_value_heads", "sliding_window"}  # null: it fol
 OBJECTS = {"rope_scaling", "rope_parameters"}
 LAYERS = {"n_layer", "num_hidden_layers"}
 MAX_LAYERS = 10_000  # before a list of as many is made
-OTHER_VALUES = {"layer_types", "block_types", "time_step_limit", "time_step_rank"}  # a setting checks them itself
+OTHER_VALUES = {
+    "layer_types",
+    "block_types",
+    "time_step_limit",
+    "time_step_rank",
+    "num_experts",
+    "mlp_only_layers",
+}  # a setting checks them itself
 
 
 def check_value(key: str, value: Any, default: Any) -> None:

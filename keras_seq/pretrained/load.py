@@ -100,7 +100,7 @@ def load(
     except ValueError as error:
         raise PretrainedError(f"config.json: {in_keys(family, str(error)).rstrip('.')}.") from None
     variables = variables_of(models)
-    tensors = match(family, {path: tuple(weight.shape) for path, weight in variables.items()}, files, ignore)
+    tensors = match(family.of(config), {path: tuple(weight.shape) for path, weight in variables.items()}, files, ignore)
     initialize(tensors, variables, files)
     for model in models:
         for variable in model.variables:

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_seq import pretrained
-from keras_seq.models import GPT2Config, LlamaConfig, Mamba2Config, MambaConfig, RecurrentGemmaConfig
+from keras_seq.models import GPT2Config, LlamaConfig, Mamba2Config, MambaConfig, Qwen35Config, RecurrentGemmaConfig
 
 V = 41
 BUILT = {
@@ -16,6 +16,7 @@ BUILT = {
     "mamba": MambaConfig(16, num_layers=2, state_dim=4),
     "mamba2": Mamba2Config(16, num_layers=2, state_dim=4),
     "gemma": RecurrentGemmaConfig(16, num_layers=3, feed_forward_dim=24, sliding_window=7),
+    "qwen3_5": Qwen35Config(16, num_layers=2, pattern="da", feed_forward_dim=24, key_dim=8, context_length=32),
 }
 IDS = np.random.default_rng(0).integers(0, V, (2, 13)).astype("int32")
 

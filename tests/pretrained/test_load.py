@@ -23,8 +23,18 @@ from tests.pretrained.random_configs import CONFIGS, OFTEN
 
 CAUSAL = [name for name in CONFIGS if not name.startswith("bert")]
 BERT = [name for name in CONFIGS if name.startswith("bert")]
-GENERATED = ["llama-gqa", "gpt2", "mistral", "qwen2-windows", "qwen3", "mamba", "mamba2", "gemma"]  # one a family
-STEPPED = ["gpt2", "llama-yarn", "mistral", "mamba2", "gemma"]  # one a kind of state, and a scaled rotation
+GENERATED = [
+    "llama-gqa",
+    "gpt2",
+    "mistral",
+    "qwen2-windows",
+    "qwen3",
+    "qwen3_5",
+    "mamba",
+    "mamba2",
+    "gemma",
+]  # one a family
+STEPPED = ["gpt2", "llama-yarn", "mistral", "qwen3_5", "mamba2", "gemma"]  # one a kind of state, and a scaled rotation
 T = 23
 MAX_ERROR = 2e-5  # of the largest logit
 
@@ -69,7 +79,7 @@ def test_right_padding_and_steps_equal_it_too(hugging_face, loaded, name):
         assert_same(logits, theirs(torch.tensor(ids[:, : t + 1])).logits[:, -1])
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama-gqa", "mistral"])
+@pytest.mark.parametrize("name", ["gpt2", "llama-gqa", "mistral", "qwen3_5"])
 def test_left_padding_is_no_position(hugging_face, loaded, name):
     """As in transformers, whose users count the positions by the mask."""
     theirs, ours = hugging_face(name).model, loaded(name)
@@ -118,6 +128,25 @@ def test_the_head_for_the_next_sentence_is_left_out_only_where_that_is_said(hugg
     folder = hugging_face("bert-pretraining").folder
     with pytest.raises(pretrained.PretrainedError, match=r"also holds cls\.seq_relationship\.bias, cls"):
         pretrained.load(folder)
+
+
+def test_the_text_of_a_model_of_images_is_read(hugging_face, loaded, tmp_path):
+    """Published files of Qwen3.5 name it so, and hold what reads images and predicts further ids beside it."""
+    from safetensors.numpy import load_file, save_file
+
+    folder = shutil.copytree(hugging_face("qwen3_5").folder, tmp_path / "images")
+    config = json.loads((folder / "config.json").read_text())
+    config["rope_parameters"] |= {"mrope_section": [1, 1, 0], "mrope_interleaved": True}
+    others = {"full_attention_interval": 4, "attn_output_gate": True, "mtp_num_hidden_layers": 1}
+    (folder / "config.json").write_text(json.dumps(config | others | {"layer_types": None}))
+    tensors = load_file(folder / "model.safetensors")
+    tensors = {key.replace("model.", "model.language_model."): value for key, value in tensors.items()}
+    tensors |= {"model.visual.pos_embed.weight": np.ones((2, 3)), "mtp.norm.weight": np.ones(24)}
+    save_file(tensors, folder / "model.safetensors")
+    read = pretrained.load(folder)
+    assert read.config == loaded("qwen3_5").config
+    for weight, expected in zip(read.model.get_weights(), loaded("qwen3_5").model.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, expected)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bert-masked-lm"])

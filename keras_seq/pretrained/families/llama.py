@@ -35,7 +35,11 @@ H, B = "model.layers.{n}.", "block_{n}/"
 
 
 def _read_rotary(values):
-    rope, name = rope_values(values)
+    return {"positions": rotary_of(*rope_values(values))}
+
+
+def rotary_of(rope: dict, name: str, **arguments) -> RotaryPositions:
+    """Return the rotary positions of `rope_values` and further arguments."""
     kind = rope.pop("rope_type")
     if not isinstance(kind, str) or kind not in KEYS:
         raise ValueError(f"{name}: rope_type={kind!r}; expected one of {', '.join(KEYS)}")
@@ -53,10 +57,19 @@ def _read_rotary(values):
         checks.positive_number(f"{name}: attention_factor", amplitude)
         if not math.isclose(amplitude, 0.1 * math.log(rope["factor"]) + 1):
             raise ValueError(f"{name}: attention_factor={amplitude}; expected 0.1 ln(factor) + 1")
-    arguments = {argument: rope[key] for key, argument in KEYS[kind].items() if rope.get(key) is not None}
+    arguments |= {argument: rope[key] for key, argument in KEYS[kind].items() if rope.get(key) is not None}
     keys = {"base": "rope_theta"} | {argument: key for key, argument in KEYS[kind].items()}
     scaling = None if kind == "default" else kind
-    return {"positions": rotary(keys, base=float(base), scaling=scaling, **arguments)}
+    return rotary(keys, base=float(base), scaling=scaling, **arguments)
+
+
+def take_share(rope: dict, name: str, values: dict, default: float) -> float:
+    """Take from `rope_values` the share of a head that is rotated, or return that of config.json itself."""
+    outer = values["partial_rotary_factor"]
+    factor = rope.pop("partial_rotary_factor", outer)
+    if outer not in (default, factor):
+        raise ValueError(f"partial_rotary_factor={outer!r}, and {factor!r} in {name}; expected the same")
+    return checks.positive_number(f"{name}: partial_rotary_factor", factor)
 
 
 def rope_values(values: dict) -> tuple[dict, str]:
@@ -90,7 +103,8 @@ def rotary(keys: dict[str, str], **arguments) -> RotaryPositions:
         raise ValueError(message) from None
 
 
-def _write_rotary(config):
+def write_rotary(config) -> dict:
+    """Return the keys that say rotary positions."""
     positions = config.positions
     scaling = {"rope_type": positions.scaling}
     for key, argument in KEYS.get(positions.scaling, {}).items():
@@ -185,7 +199,7 @@ _SHARED = (
     same("rms_norm_eps", "epsilon", 1e-6),
     same("tie_word_embeddings", "tie_embeddings", False),
     dropouts(attention_dropout=0.0),
-    Setting({"rope_theta": BASE, "rope_scaling": None, "rope_parameters": None}, _read_rotary, _write_rotary),
+    Setting({"rope_theta": BASE, "rope_scaling": None, "rope_parameters": None}, _read_rotary, write_rotary),
 )
 _ATTENTION_BIAS = Setting(
     {"attention_bias": False},
