@@ -57,14 +57,13 @@ VARIANTS = {  # of both
     },
     "-rotation": {
         "rope_parameters": {"rope_type": "default", "rope_theta": 77.0, "partial_rotary_factor": 0.5},
-        **{"num_hidden_layers": 2, "layer_types": [LINEAR, FULL]},
+        **{"num_hidden_layers": 2, "layer_types": [LINEAR, FULL], "rms_norm_eps": 1e-6},
     },
     "-yarn": {
         "rope_parameters": ROPE["yarn"],
         "num_hidden_layers": 2,
-        "layer_types": [FULL] * 2,
+        "layer_types": [FULL, LINEAR],
         "head_dim": 8,
-        "rms_norm_eps": 1e-6,
     },
 }
 CONFIGS = {

@@ -42,6 +42,8 @@ def describe(model) -> Qwen35Config:
             kinds, attention = f"{kinds}a", block
         elif isinstance(block.layers[0], GatedDeltaNet):
             kinds, delta_net = f"{kinds}d", block.layers[0]
+    if attention is None and delta_net is None:
+        raise ValueError(f"{model.name} has neither attention nor Gated DeltaNet")
     fields = {}
     if attention is not None:
         fields = {
