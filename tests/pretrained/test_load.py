@@ -13,13 +13,14 @@ import pytest
 
 pytest.importorskip("transformers")
 import torch
+import transformers
 from keras import ops
 
 from keras_seq import pretrained
 from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.generation.sampling_loop import SamplingLoop
 from keras_seq.models import PUBLISHED_CONFIGS
-from tests.pretrained.random_configs import CONFIGS, OFTEN
+from tests.pretrained.random_configs import CONFIGS, OFTEN, QWEN3_5, random_model
 
 CAUSAL = [name for name in CONFIGS if not name.startswith("bert")]
 BERT = [name for name in CONFIGS if name.startswith("bert")]
@@ -130,23 +131,48 @@ def test_the_head_for_the_next_sentence_is_left_out_only_where_that_is_said(hugg
         pretrained.load(folder)
 
 
-def test_the_text_of_a_model_of_images_is_read(hugging_face, loaded, tmp_path):
-    """Published files of Qwen3.5 name it so, and hold what reads images and predicts further ids beside it."""
+@pytest.fixture(scope="module")
+def of_images(tmp_path_factory):
+    """A Qwen3.5 of images with random weights, and its folder, with what published ones have for further ids."""
     from safetensors.numpy import load_file, save_file
 
-    folder = shutil.copytree(hugging_face("qwen3_5").folder, tmp_path / "images")
-    config = json.loads((folder / "config.json").read_text())
-    config["rope_parameters"] |= {"mrope_section": [1, 1, 0], "mrope_interleaved": True}
-    others = {"full_attention_interval": 4, "attn_output_gate": True, "mtp_num_hidden_layers": 1}
-    (folder / "config.json").write_text(json.dumps(config | others | {"layer_types": None}))
+    rope = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25}
+    rope |= {"mrope_section": [1, 1, 0], "mrope_interleaved": True}
+    others = {"mtp_num_hidden_layers": 1, "full_attention_interval": 4, "attn_output_gate": True}
+    vision = {"depth": 1, "hidden_size": 8, "num_heads": 2, "intermediate_size": 8, "out_hidden_size": 24}
+    ids = {"image_token_id": 37, "video_token_id": 38, "vision_start_token_id": 39, "vision_end_token_id": 40}
+    config = {"text_config": {**QWEN3_5, **others, "rope_parameters": rope}, "vision_config": vision, **ids}
+    model = random_model("Qwen3_5ForConditionalGeneration", config)
+    folder = tmp_path_factory.mktemp("images") / "folder"
+    model.save_pretrained(folder)
     tensors = load_file(folder / "model.safetensors")
-    tensors = {key.replace("model.", "model.language_model."): value for key, value in tensors.items()}
-    tensors |= {"model.visual.pos_embed.weight": np.ones((2, 3)), "mtp.norm.weight": np.ones(24)}
-    save_file(tensors, folder / "model.safetensors")
-    read = pretrained.load(folder)
-    assert read.config == loaded("qwen3_5").config
-    for weight, expected in zip(read.model.get_weights(), loaded("qwen3_5").model.get_weights(), strict=True):
-        np.testing.assert_array_equal(weight, expected)
+    save_file(tensors | {"mtp.norm.weight": np.ones(24)}, folder / "model.safetensors")
+    return model, folder
+
+
+def test_the_text_of_a_model_of_images_is_read(of_images, tmp_path):
+    theirs, folder = of_images
+    ids = some_ids(37)
+    reference = theirs(torch.tensor(ids)).logits
+    assert_same(pretrained.load(folder).model(ids), reference)
+    transformers.AutoModelForCausalLM.from_pretrained(folder).save_pretrained(tmp_path / "text")
+    assert_same(pretrained.load(tmp_path / "text").model(ids), reference)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"text_config": None}, r"text_config=None; expected an object\.$"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config={'bits': 4}; expected None"),
+        ({"audio_config": {}}, "audio_config={} is unknown for model_type='qwen3_5_text'"),
+    ],
+)
+def test_what_is_around_a_text_is_known(of_images, tmp_path, changes, message):
+    folder = shutil.copytree(of_images[1], tmp_path / "folder")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(pretrained.PretrainedError, match=rf"^config\.json: {message}"):
+        pretrained.load(folder)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bert-masked-lm"])

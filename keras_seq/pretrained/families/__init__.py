@@ -12,3 +12,10 @@ FAMILIES = {
     for family in (GPT2, LLAMA, MISTRAL, QWEN2, QWEN3, QWEN3_5, QWEN3_NEXT, BERT, MAMBA, MAMBA2, RECURRENT_GEMMA)
 }
 """Families by their `model_type` in config.json: the one place to register a family."""
+
+_OF_IMAGES = (
+    "architectures model_type text_config vision_config image_token_id video_token_id vision_start_token_id "
+    "vision_end_token_id"
+)
+AROUND_TEXT = {"qwen3_5": frozenset(_OF_IMAGES.split())}
+"""Models of images by their `model_type`, and the keys of config.json that do not concern the `text_config` inside."""
