@@ -26,6 +26,14 @@ from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.tensor_checks import where_valid
 
 
+def _repeat_heads(x, count):
+    """Return `[B, T, H, K]` with each head `count` times, one after the other: `ops.repeat`, which no page has."""
+    if count == 1:
+        return x
+    shape = *ops.shape(x)[:2], count * x.shape[2], x.shape[3]
+    return ops.reshape(ops.stack([x] * count, axis=3), shape)
+
+
 @keras.saving.register_keras_serializable(package="keras_seq")
 class GatedDeltaNet(TokenMixer):
     """Linear attention with a gated delta rule, which replaces what the state holds for a key instead of adding to it.
@@ -126,8 +134,7 @@ class GatedDeltaNet(TokenMixer):
         q, k = split_heads(q, self._num_key_heads), split_heads(k, count * self._num_key_heads)
         v = split_heads(v, count * self.num_heads)  # [B, T, n H, V]; q [B, T, H, K] and k [B, T, n H, K] below
         q, k = normalize_length(q) / q.shape[-1] ** 0.5, normalize_length(k)
-        if (queries_per_key := self.num_heads // self._num_key_heads) > 1:
-            q, k = (ops.repeat(part, queries_per_key, axis=2) for part in (q, k))
+        q, k = (_repeat_heads(part, self.num_heads // self._num_key_heads) for part in (q, k))
         beta = where_valid(mask, ops.sigmoid(self._to_state_dtype(self.beta_dense(x))))
         beta = 2.0 * beta if self.allow_neg_eigval else beta
         delta = ops.softplus(self._to_state_dtype(self.dt_dense(x)) + self._to_state_dtype(self.dt_bias))
