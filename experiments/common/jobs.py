@@ -4,9 +4,10 @@
     LOG_DIR/EXPERIMENT/UTC-TIME-CORPUS/.claims/RUN.lock   held by the job that trains the run
 
 `--resume FOLDER` reads the config from there and continues the unfinished runs. Options beside it may make runs longer,
-the finished ones too, or change the logging, validation and checkpoint intervals. One process at a time has the folder,
-unless the command has `--jobs N`: it starts N workers, which are the same command with `--resume FOLDER`. A worker
-trains each run that nobody else has claimed, also on another machine that shares the folder, if its file system locks.
+the finished ones too, add runs (ADDS_RUNS), or change the logging, validation and checkpoint intervals. One process at
+a time has the folder, unless the command has `--jobs N`: it starts N workers, which are the same command with `--resume
+FOLDER`. A worker trains each run that nobody else has claimed, also on another machine that shares the folder, if its
+file system locks.
 """
 
 import contextlib
@@ -35,6 +36,7 @@ from keras_seq.training.run_folder import lock_run
 
 SETTINGS = "settings.json"  # the config, where runs are shared by several processes: before the first of them begins
 WORKER = "KERAS_SEQ_JOB"  # in the environment of a worker: its number
+ADDS_RUNS = {"num_seeds", "models", "parts", "tasks"}  # options that add runs, and leave those that are there alone
 POLL_SECONDS = 0.5
 
 
@@ -114,13 +116,12 @@ def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
     """Check the options changed on resume, write them to the config.json of every run, and return the config."""
     config = dataclasses.replace(config, resume=saved.resume, log_dir=saved.log_dir)
     changes = diff(dataclasses.asdict(saved), dataclasses.asdict(config))
-    longer = {name: pair for name, pair in changes.items() if leaf_name(name) in GROW_ONLY}
-    refused = {name: pair for name, pair in changes.items() if leaf_name(name) not in MUTABLE}
-    refused |= {name: (before, now) for name, (before, now) in longer.items() if now < before}
+    refused = {name: pair for name, pair in changes.items() if not _may_change(leaf_name(name), *pair)}
     if refused:
-        mutable = ", ".join(sorted(name for name in flatten(dataclasses.asdict(saved)) if leaf_name(name) in MUTABLE))
+        names = {name for name in flatten(dataclasses.asdict(saved)) if leaf_name(name) in MUTABLE | ADDS_RUNS}
         raise ValueError(
-            f"--resume {folder}: {format_diff(refused)}. Options that can change: {mutable}; lengths can only grow."
+            f"--resume {folder}: {format_diff(refused)}. Options that can change: {', '.join(sorted(names))}; lengths "
+            "can only grow, and lists at their end."
         )
     if not changes:
         return config
@@ -128,7 +129,7 @@ def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
     with contextlib.ExitStack() as locks:
         for run in run_configs:
             locks.enter_context(lock_run(run))
-        if any(leaf_name(name) != "num_seeds" for name in longer):  # finished runs are trained further
+        if any(leaf_name(name) in GROW_ONLY - ADDS_RUNS for name in changes):  # finished runs are trained further
             for path in folder.glob("*/result.json"):
                 path.unlink(missing_ok=True)
         for run, saved_config in run_configs.items():
@@ -139,6 +140,12 @@ def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
             write_settings(folder, config)
     print(f"Resuming with changed options: {format_diff(changes)}.")
     return config
+
+
+def _may_change(name, before, now):
+    if isinstance(before, list):
+        return name in ADDS_RUNS and now[: len(before)] == before
+    return now >= before if name in GROW_ONLY else name in MUTABLE
 
 
 # Several jobs

@@ -144,8 +144,13 @@ NORMALIZATIONS = {
 }
 
 
-def make_normalization(kind: str, epsilon: float | None = None, **kwargs):
-    """Make one of `NORMALIZATIONS` over the last axis; epsilon is 1e-5 for `"layer"`, else 1e-6, unless given."""
+def make_normalization(kind: str | None, epsilon: float | None = None, **kwargs):
+    """Make one of `NORMALIZATIONS` over the last axis; epsilon is 1e-5 for `"layer"`, else 1e-6, unless given.
+
+    None makes a layer that changes nothing.
+    """
+    if kind is None:
+        return keras.layers.Identity(**kwargs)
     default = 1e-5 if kind == "layer" else 1e-6  # PyTorch's and Keras's
     return NORMALIZATIONS[kind](epsilon=default if epsilon is None else epsilon, **kwargs)
 

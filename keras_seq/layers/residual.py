@@ -85,9 +85,11 @@ class PreNormResidual(ExplicitState):
 
     Args:
         layers: A list of layers; the last one returns the width of the inputs again.
-        normalization: `"rms"`, `"zero_centered_rms"` or `"layer"`, the normalization before the first layer.
+        normalization: `"rms"`, `"zero_centered_rms"` or `"layer"`, the normalization before the first layer; None for
+            none: x + f(x).
         dropout: Fraction of the result to drop in training, before it is added.
         epsilon: Added to the mean square (1e-6 unless given) or variance (1e-5) by the normalization.
+        center: Whether layer normalization adds an offset; the others never do.
         **kwargs: Those of `keras.layers.Layer`.
 
     The state is a tuple with an entry for each layer that has a state.
@@ -104,7 +106,13 @@ class PreNormResidual(ExplicitState):
     compute_output_shape = same_shape
 
     def __init__(
-        self, layers, normalization: str = "rms", dropout: float = 0.0, epsilon: float | None = None, **kwargs
+        self,
+        layers,
+        normalization: str | None = "rms",
+        dropout: float = 0.0,
+        epsilon: float | None = None,
+        center: bool = True,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         if not isinstance(layers, list | tuple) or not all(isinstance(layer, keras.layers.Layer) for layer in layers):
@@ -114,11 +122,13 @@ class PreNormResidual(ExplicitState):
             raise ValueError(
                 "layers contains the same layer twice; expected different layers, because each has a state of its own."
             )
-        self.normalization = checks.one_of("normalization", normalization, NORMALIZATIONS)
+        self.normalization = checks.one_of("normalization", normalization, (*NORMALIZATIONS, None))
         self.dropout = checks.fraction("dropout", dropout)
         self.epsilon = None if epsilon is None else checks.positive_number("epsilon", epsilon)
+        self.center = checks.boolean("center", center)
+        options = {"center": center} if normalization == "layer" else {}
         self.normalization_layer = make_normalization(
-            normalization, self.epsilon, name="normalization", dtype=self.dtype_policy
+            normalization, self.epsilon, name="normalization", dtype=self.dtype_policy, **options
         )
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 

@@ -1,8 +1,9 @@
 """Models: a config is a frozen dataclass, and `config.build_model(vocabulary_size)` makes the Keras model.
 
 `MODELS` holds the registered configs by name (`keras_seq/models/config.py`). Those in `LANGUAGE_MODELS` build a
-`LanguageModel`, which predicts the next id. The others read whole sequences: `bilstm` tags each id, `bert` encodes a
-sequence, `seq2seq` maps it to another one. `Ensemble` averages the probabilities of several language models.
+`LanguageModel`, which predicts the next id. The others read whole sequences: `bilstm` tags each id, `bert` and
+`modernbert` encode a sequence, `seq2seq` maps it to another one. `Ensemble` averages the probabilities of several
+language models.
 """
 
 from keras_seq.models.config import MODELS, LanguageModelConfig
@@ -21,6 +22,7 @@ from keras_seq.models.families.linear import (
     MambaConfig,
     RWKV7Config,
 )
+from keras_seq.models.families.modernbert import ModernBertConfig
 from keras_seq.models.families.recurrent import (
     GRUConfig,
     LSTMConfig,
@@ -65,6 +67,7 @@ __all__ = [
     "MambaConfig",
     "MinGRUConfig",
     "MinLSTMConfig",
+    "ModernBertConfig",
     "OnnxModel",
     "Qwen35Config",
     "RNNConfig",

@@ -29,7 +29,8 @@ TINY = {"embedding_dim": 16, "units": 32, "num_layers": 1, "num_heads": 2, "feed
 
 _ORDER = (
     *("rnn", "gru", "lstm", "bilstm", "mingru", "minlstm", "mamba", "mamba2", "hawk", "gla", "gated_deltanet"),
-    *("deltaproduct", "kda", "xlstm", "rwkv7", "hybrid", "qwen3_5", "transformer", "gpt2", "llama", "bert", "seq2seq"),
+    *("deltaproduct", "kda", "xlstm", "rwkv7", "hybrid", "qwen3_5", "transformer", "gpt2", "llama", "bert"),
+    *("modernbert", "seq2seq"),
 )  # of lists and help, where other models follow
 
 

@@ -62,14 +62,16 @@ def _is_valid(ids, vocabulary_size):
     return ops.logical_and(ids >= 0, ids < vocabulary_size)
 
 
-def validate_token_ids(name: str, ids, vocabulary_size: int | None, context_length: int | None = None):
-    """Check the range of ids and the number of positions, and return the ids as int32."""
+def validate_token_ids(
+    name: str, ids, vocabulary_size: int | None, context_length: int | None = None, pad_token_id: int | None = 0
+):
+    """Check the range of ids and the number of positions, those of padding aside, and return the ids as int32."""
     _check_type(name, ids)
     if vocabulary_size is not None:
         tensor_checks.ids_below(name, ids, vocabulary_size)
     if context_length is not None and (ids.shape[1] is None or ids.shape[1] > context_length):
         values = tensor_checks.static_value(ids)
-        longest = 0 if values is None else (values != 0).sum(axis=1).max(initial=0)
+        longest = 0 if values is None else (values != pad_token_id).sum(axis=1).max(initial=0)
         if longest > context_length:
             raise ValueError(
                 f"{name} holds {longest} ids in a row, without padding; expected at most "
@@ -82,16 +84,17 @@ def validate_token_ids(name: str, ids, vocabulary_size: int | None, context_leng
 class TokenIdCheck(keras.layers.Layer):
     """Check token ids with `validate_token_ids`, as the first layer of a functional model."""
 
-    def __init__(self, vocabulary_size: int, context_length: int | None = None, **kwargs):
+    def __init__(self, vocabulary_size: int, context_length: int | None = None, pad_token_id: int | None = 0, **kwargs):
         super().__init__(**kwargs)
         self.vocabulary_size = checks.positive_integer("vocabulary_size", vocabulary_size)
         self.context_length = (
             None if context_length is None else checks.positive_integer("context_length", context_length)
         )
+        self.pad_token_id = check_pad_token_id(pad_token_id, vocabulary_size)
 
     def call(self, ids):
         """Apply the layer; the class docstring describes the call arguments."""
-        return validate_token_ids("token_ids", ids, self.vocabulary_size, self.context_length)
+        return validate_token_ids("token_ids", ids, self.vocabulary_size, self.context_length, self.pad_token_id)
 
     def compute_output_spec(self, ids):
         """Return the shape and dtype of the output without computing it."""
@@ -99,27 +102,35 @@ class TokenIdCheck(keras.layers.Layer):
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {**super().get_config(), "vocabulary_size": self.vocabulary_size, "context_length": self.context_length}
+        own = ("vocabulary_size", "context_length", "pad_token_id")
+        return {**super().get_config(), **{name: getattr(self, name) for name in own}}
+
+
+def check_pad_token_id(pad_token_id: int | None, vocabulary_size: int) -> int | None:
+    """Return the id of padding, or raise a ValueError unless it is None or one of the vocabulary."""
+    return None if pad_token_id is None else checks.integer("pad_token_id", pad_token_id, 0, vocabulary_size - 1)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class InvalidIdsToNaN(keras.layers.Layer):
-    """Replace the embeddings of invalid ids by NaN, after an embedding with `mask_zero=True`.
+    """Replace the embeddings of invalid ids by NaN, and those of padding by zeros.
 
-    Masking: the output has the Keras mask of the embedding, false at id 0. It is made again from the ids, because
-    Keras's `ReversibleEmbedding` loses it in 8 and 4 bits.
+    Masking: the output has a Keras mask, false at the id of padding, unless that is None. It is made from the ids,
+    because Keras's embeddings mask id 0 only, and its `ReversibleEmbedding` loses that mask in 8 and 4 bits.
     """
 
-    def __init__(self, vocabulary_size: int, **kwargs):
+    def __init__(self, vocabulary_size: int, pad_token_id: int | None = 0, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.autocast = False  # the embeddings keep their precision
         self.vocabulary_size = checks.positive_integer("vocabulary_size", vocabulary_size)
+        self.pad_token_id = check_pad_token_id(pad_token_id, vocabulary_size)
 
     def call(self, x, ids):
         """Apply the layer; the class docstring describes the call arguments."""
         valid = ops.expand_dims(_is_valid(ids, self.vocabulary_size), -1)
-        return _mask_setter()(ids, ops.where(valid, x, float("nan")))
+        x = ops.where(valid, x, float("nan"))
+        return x if self.pad_token_id is None else _mask_setter(self.pad_token_id)(ids, x)
 
     def compute_output_spec(self, x, ids):
         """Return the shape and dtype of the output without computing it."""
@@ -127,27 +138,29 @@ class InvalidIdsToNaN(keras.layers.Layer):
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {**super().get_config(), "vocabulary_size": self.vocabulary_size}
+        own = {"vocabulary_size": self.vocabulary_size, "pad_token_id": self.pad_token_id}
+        return {**super().get_config(), **own}
 
 
 @functools.cache
-def _mask_setter():
-    return _MaskSetter(name="mask_setter", autocast=False)
+def _mask_setter(pad_token_id):
+    return _MaskSetter(pad_token_id, name="mask_setter", autocast=False)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class _MaskSetter(keras.layers.Layer):
-    """Give a tensor the mask of ids: Keras computes masks from the first argument of a layer's call."""
+    """Give a tensor the mask of ids, and zeros there: Keras computes masks from the first argument of a call."""
 
-    def __init__(self, **kwargs):
+    def __init__(self, pad_token_id: int, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
+        self.pad_token_id = pad_token_id
 
     def call(self, ids, x):
-        return x
+        return tensor_checks.where_valid(self.compute_mask(ids), x)
 
-    def compute_mask(self, ids, previous_mask):
-        return ops.not_equal(ids, 0)
+    def compute_mask(self, ids, previous_mask=None):
+        return ops.not_equal(ids, self.pad_token_id)
 
 
 # Refuse `class_weight` for targets `[B, T]`: Keras takes their rows for one-hot vectors, without an error.

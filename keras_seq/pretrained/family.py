@@ -179,18 +179,13 @@ CONSTANTS = {  # of every config
     "quantization_config": None,
     "auto_map": None,
 }
-NULLABLE = {"head_dim", "num_key_value_heads", "sliding_window"}  # null: it follows from other keys, or is off
+NULLABLE = {"head_dim", "num_key_value_heads", "sliding_window", "pad_token_id"}  # null: by other keys, or off
+MAY_BE_ZERO = {"max_window_layers", "num_experts", "pad_token_id"}
 OBJECTS = {"rope_scaling", "rope_parameters"}
 LAYERS = {"n_layer", "num_hidden_layers"}
 MAX_LAYERS = 10_000  # before a list of as many is made
-OTHER_VALUES = {
-    "layer_types",
-    "block_types",
-    "time_step_limit",
-    "time_step_rank",
-    "num_experts",
-    "mlp_only_layers",
-}  # a setting checks them itself
+# a setting checks them itself
+OTHER_VALUES = {"layer_types", "block_types", "time_step_limit", "time_step_rank", "mlp_only_layers"}
 
 
 def check_value(key: str, value: Any, default: Any) -> None:
@@ -207,7 +202,7 @@ def check_value(key: str, value: Any, default: Any) -> None:
     elif isinstance(default, float):
         checks.positive_number(key, value)
     elif not isinstance(default, str) and key not in OTHER_VALUES:
-        checks.integer(key, value, int(key != "max_window_layers"), MAX_LAYERS if key in LAYERS else checks.MAX_INT32)
+        checks.integer(key, value, int(key not in MAY_BE_ZERO), MAX_LAYERS if key in LAYERS else checks.MAX_INT32)
 
 
 def vocabulary_size(config: dict) -> int:

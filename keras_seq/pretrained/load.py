@@ -32,7 +32,7 @@ class Pretrained:
     """Hold what a Hugging Face folder held."""
 
     model: keras.Model
-    """The model, with its weights: a `LanguageModel`, or for BERT what `BertConfig` or `masked_lm` builds."""
+    """The model, with its weights: a `LanguageModel`, or what `BertConfig`, `ModernBertConfig` or `masked_lm` build."""
     tokenizer: Tokenizer | None
     """Its tokenizer; None where the folder has none."""
     config: object
@@ -89,6 +89,12 @@ def load(
     config, size = read_config(family, values, dropout), vocabulary_size(values)
     stop_token_ids = _stop_token_ids(folder, values, size, family)
     tokenizer = read_tokenizer_files(folder, family.model_type, size)
+    padding = getattr(config, "pad_token_id", family.constants.get("pad_token_id"))  # which the model masks
+    if padding is not None and tokenizer is not None and tokenizer.pad_token_id != padding:
+        raise PretrainedError(
+            f"The tokenizer pads rows with id {tokenizer.pad_token_id}; expected a pad_token in tokenizer_config.json "
+            f"with pad_token_id={padding} of config.json."
+        )
     files = TensorFiles(folder)
     if config.num_layers > len(files):  # each of which would take time, if no memory
         raise PretrainedError(

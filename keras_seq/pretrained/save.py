@@ -54,7 +54,8 @@ def save(
 
     Args:
         model: A model of `GPT2Config`, `LlamaConfig`, `MambaConfig`, `Mamba2Config`, `RecurrentGemmaConfig`,
-            `Qwen35Config` or `BertConfig`, or `masked_lm(encoder)`; it may have been trained, saved and loaded.
+            `Qwen35Config`, `BertConfig` or `ModernBertConfig`, or `masked_lm(encoder)`; it may have been trained, saved
+            and loaded.
             Adapters are merged in the file.
         folder: The folder to write: a new one, at once when it is whole, or an empty one.
         tokenizer: Its tokenizer, or None.

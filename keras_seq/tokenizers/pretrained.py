@@ -87,10 +87,17 @@ class PretrainedTokenizer(Tokenizer):
         """None: what a foreign tokenizer does with unknown text is in its tokenizer.json."""
         return None
 
+    @property
+    def pad_token_id(self) -> int:
+        """The id of the special token `"pad_token"`, with which rows are padded; 0 where there is none."""
+        token = self.special_tokens.get("pad_token")
+        id = None if token is None else self._pipeline.token_to_id(token)
+        return 0 if id is None else id
+
     def encode_batch(
         self, texts: list[str], text_pairs: list[str] | None = None, sequence_length: int | None = None
     ) -> dict[str, np.ndarray]:
-        """Encode texts, or pairs of texts, as rows that are padded at the end with id 0.
+        """Encode texts, or pairs of texts, as rows that are padded at the end with `pad_token_id`.
 
         Args:
             texts: B texts, at least one.
@@ -113,7 +120,8 @@ class PretrainedTokenizer(Tokenizer):
         pipeline = _whole_texts(self._text)
         if sequence_length is not None:
             pipeline.enable_truncation(checks.positive_integer("sequence_length", sequence_length))
-        pipeline.enable_padding(length=sequence_length, pad_id=0, pad_token=self._vocabulary[0])
+        id = self.pad_token_id
+        pipeline.enable_padding(length=sequence_length, pad_id=id, pad_token=self._vocabulary[id])
         inputs = list(texts) if text_pairs is None else list(zip(texts, text_pairs, strict=True))
         with _panics("The texts cannot be encoded"):
             rows = pipeline.encode_batch(inputs, add_special_tokens=self.add_special_tokens)

@@ -48,7 +48,8 @@ LAYERS = [  # what is made, its other arguments, the argument, its bad values
     (layers.Stateful, {"batch_size": 2}, "layer", (None, 7, keras.layers.Dense(3))),
     (layers.PreNormResidual, {}, "layers", (None, 7, ["x"], layers.LSTM(3))),
     (layers.PreNormResidual, {"layers": [layers.LSTM(4)]}, "dropout", FRACTION),
-    (layers.PreNormResidual, {"layers": [layers.LSTM(4)]}, "normalization", ("x", None, 7)),
+    (layers.PreNormResidual, {"layers": [layers.LSTM(4)]}, "normalization", ("x", 7)),
+    (layers.PreNormResidual, {"layers": [layers.LSTM(4)]}, "center", ("x", 7, None)),
     *((kind, HEADS, "dropout", FRACTION) for kind in (layers.MultiHeadSelfAttention, layers.CrossAttention)),
     (layers.MultiHeadSelfAttention, HEADS, "num_key_value_heads", (0, -1, 3, "x", 1.5)),
     (layers.MultiHeadSelfAttention, HEADS, "positions", ("x", 7)),
@@ -90,7 +91,8 @@ MODELS = [
 @pytest.mark.parametrize(("kind", "name", "of_type"), MODELS, ids=[f"{k.__name__}-{n}" for k, n, _ in MODELS])
 def test_a_model_that_cannot_be(refused, kind, name, of_type):
     whole = tuple(value for value in WHOLE if value is not None or "None" not in str(of_type))
-    of_name = {"epsilon": ABOVE_ZERO, "full_attention_layers": (value for value in whole if value != 0)}
+    but_zero = [value for value in whole if value != 0]
+    of_name = {"epsilon": ABOVE_ZERO, "full_attention_layers": but_zero, "pad_token_id": but_zero}
     known = {float: FRACTION, bool: ("x", 7, None), str: ("nothing", 7, None)}
     for value in of_name.get(name) or known.get(of_type, whole):
         refused(lambda value=value: kind(**{name: value}), name, "expected")

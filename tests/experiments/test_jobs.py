@@ -123,6 +123,14 @@ def test_more_seeds_leave_the_runs_that_are_there_as_they_are(folder):
     assert (folder / "plan.json").exists()
 
 
+def test_more_models_leave_the_runs_that_are_there_as_they_are(folder):
+    assert resume(folder, "--models", "gru", "rnn", "lstm")[0] == dataclasses.replace(
+        SAVED, models=("gru", "rnn", "lstm")
+    )
+    assert load_result(folder / "gru-seed0") == {"loss": 1.0}
+    assert resume(folder)[0].models == ("gru", "rnn", "lstm")
+
+
 def test_while_another_process_trains_nothing_changes(folder):
     before = contents(folder)
     with lock_run(folder / "rnn-seed0"), pytest.raises(BlockingIOError, match="another process trains there"):
@@ -158,6 +166,8 @@ def test_runs_that_name_no_text_do_not_go_on_with_one(folder):
         (("--corpus", "shakespeare"), "corpus was 'pydoc' and is 'shakespeare'"),
         (("--part.units", "8"), "part.units was 7 and is 8"),
         (("--models", "gru"), r"models was \['gru', 'rnn'\] and is \['gru'\]"),
+        (("--models", "rnn", "gru"), r"models was .* and is \['rnn', 'gru'\].*lists at their end"),
+        (("--models", "lstm", "gru", "rnn"), r"models was .* and is \['lstm', 'gru', 'rnn'\]"),
         (("--train.learning-rate", "0.5"), "train.learning_rate was None and is 0.5"),
         (("--tokens", "40"), "tokens was 50 and is 40"),
         (("--smoke",), "smoke was False and is True"),

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from experiments import transformer_parts as study
-from experiments.transformer_parts import PARTS, TransformerPartsConfig
+from experiments.transformer_parts import MATCHED, PARTS, TransformerPartsConfig
 from keras_seq.layers import CausalDepthwiseConv1D, TransformerBlock
 from keras_seq.layers.introspection import iter_layers
 from keras_seq.models import TransformerConfig
 from keras_seq.runs.folders import dataclass_from_dict
 from keras_seq.runs.texts import SplitCorpus
 
-SMALL = TransformerPartsConfig(sequence_length=8, transformer=TransformerConfig(16, 2, 4, 32, kernel_size=None))
+SMALL = TransformerPartsConfig(sequence_length=8, transformer=TransformerConfig(16, 2, 4, 32))
 
 
 def rows(**losses):
@@ -68,7 +68,7 @@ def test_a_variant_differs_by_what_it_says(name):
     changes = {**PARTS[name], "batch_size": PARTS[name].get("batch_size", 12)}
     assert (batch_size, size) == (12, changes.pop("batch_size"))
     assert {key: fields[key] for key in changes} == changes
-    if "num_layers" not in changes:
+    if name not in MATCHED:
         assert fields == dataclasses.asdict(baseline) | changes
     models = [config.build_model(11) for config in (baseline, variant)]
     counts = [model.count_params() for model in models]
@@ -78,16 +78,17 @@ def test_a_variant_differs_by_what_it_says(name):
     np.testing.assert_allclose(block.activation(np.array([-2.0, 2.0], "float32")), expected, atol=1e-3)
 
 
-def test_the_baseline_has_none_of_the_parts():
-    model = SMALL.variant(study.BASELINE, 11)[0].build_model(11)
-    assert not any(isinstance(layer, CausalDepthwiseConv1D) for layer in iter_layers(model))
+@pytest.mark.parametrize(("name", "has_one"), [(study.BASELINE, True), ("no-convolution", False)])
+def test_the_baseline_is_the_default_with_its_convolutions(name, has_one):
+    model = SMALL.variant(name, 11)[0].build_model(11)
+    assert any(isinstance(layer, CausalDepthwiseConv1D) for layer in iter_layers(model)) == has_one
 
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ("--parts convolution convolution", ("--parts", "convolution")),
-        ("--parts sinks", ("sinks", "convolution")),
+        ("--parts sinks sinks", ("--parts", "sinks")),
+        ("--parts soft-cap", ("soft-cap", "output-gate")),
     ],
 )
 def test_a_mistake_is_refused(refuses, arguments, named):
@@ -112,5 +113,5 @@ def test_seeds_are_paired_and_text_is_held_out(smoke):
     seeds = {(row["variant"], row["seed"]) for row in smoke.rows}
     assert seeds == {(name, seed) for name in (study.BASELINE, *config.parts) for seed in range(config.num_seeds)}
     losses = {name: [r["held_out_loss"] for r in smoke.rows if r["variant"] == name] for name, _ in seeds}
-    mean = statistics.mean(losses["convolution"]) - statistics.mean(losses["baseline"])
-    assert f"convolution {mean:+.4f}" in " ".join(smoke.report.split())
+    mean = statistics.mean(losses["no-convolution"]) - statistics.mean(losses["baseline"])
+    assert f"no-convolution {mean:+.4f}" in " ".join(smoke.report.split())

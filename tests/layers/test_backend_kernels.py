@@ -157,6 +157,7 @@ MASKS = {"none": None, "odd": np.array([[1, 1, 0, 1, 1], [0, 0, 0, 0, 0], [0, 1,
     [
         *({"causal": True}, {"causal": True, "num_key_value_heads": 2, "value_dim": 5}, {"use_qk_norm": True}),
         *({"causal": True, "sliding_window": 2}, {"causal": True, "positions": layers.AlibiPositions()}),
+        {"sliding_window": 2, "positions": layers.RotaryPositions()},
         {"causal": True, "positions": layers.RotaryPositions(), "use_bias": False, "use_sinks": True},
         {"causal": True, "positions": layers.ForgettingPositions(), "num_key_value_heads": 2, "use_sinks": True},
     ],

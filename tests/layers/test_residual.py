@@ -40,7 +40,7 @@ def layer_norm(x, scale, offset):
     return (x - x.mean(-1, keepdims=True)) / deviation * scale + offset
 
 
-@pytest.mark.parametrize(("normalization", "norm"), [("rms", rms), ("layer", layer_norm)])
+@pytest.mark.parametrize(("normalization", "norm"), [("rms", rms), ("layer", layer_norm), (None, np.asarray)])
 def test_it_adds_what_the_layers_make_of_the_normalized_input(made, normalization, norm):
     block, x = (
         made([keras.layers.Dense(7, activation="tanh"), keras.layers.Dense(D)], normalization=normalization),
@@ -50,6 +50,24 @@ def test_it_adds_what_the_layers_make_of_the_normalized_input(made, normalizatio
     normal = norm(x.astype("float64"), *block.normalization_layer.get_weights())
     expected = x + np.tanh(normal @ first[0] + first[1]) @ second[0] + second[1]
     np.testing.assert_allclose(numpy(block(x)), expected, atol=2e-5)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("normalization", ["layer", "rms", None])
+def test_layer_normalization_without_an_offset_and_no_normalization(made, exact, normalization):
+    """Bit for bit the default where there is no offset anyway."""
+    block, x = made([], normalization=normalization, center=False, dtype="float64"), inputs().astype("float64")
+    scale = block.get_weights()
+    assert [weight.shape for weight in scale] == ([] if normalization is None else [(D,)])
+    expected = {"layer": lambda: layer_norm(x, *scale, 0), "rms": lambda: rms(x, *scale), None: lambda: x}
+    if normalization is not None and keras.backend.backend() != "tensorflow":
+        exact = {"rtol": 1e-4, "atol": 1e-5}  # Keras normalizes in float32 there
+    np.testing.assert_allclose(numpy(block(x)), x + expected[normalization](), **exact)
+    again = PreNormResidual.from_config(block.get_config())
+    assert (again.center, again.normalization) == (False, normalization)
+    if normalization != "layer":
+        centered = made([], normalization=normalization, dtype="float64")
+        np.testing.assert_array_equal(numpy(block(x)), numpy(centered(x)))
 
 
 def test_without_layers_it_adds_the_normalized_input(made):

@@ -66,6 +66,7 @@ def oracle(x, w, heads, groups, mask):
         {"num_heads": 4, "causal": True, "num_key_value_heads": 2},
         {"num_heads": 3, "key_dim": 5, "value_dim": 7, "num_key_value_heads": 1},
         {"num_heads": 2, "sliding_window": 2},
+        {"num_heads": 4, "num_key_value_heads": 2, "sliding_window": 4, "use_sinks": True},
         {"num_heads": 2, "causal": True, "sliding_window": 3, "use_qk_norm": True, "use_bias": False},
         {"num_heads": 2, "use_qk_norm": True, "qk_normalization": "zero_centered_rms", "use_output_gate": True},
         {"num_heads": 4, "value_dim": 3, "num_key_value_heads": 2, "use_output_gate": True, "use_sinks": True},
@@ -186,9 +187,9 @@ def test_the_future_cannot_leak(dtype, positions, t, sliding_window, cached):
 
 
 MASKS = {"right": [1, 1, 1, 1, 0, 0], "left": [0, 0, 1, 1, 1, 1], "interior": [1, 0, 1, 1, 0, 1]}
-WINDOWS = [(False, None), (True, None), (True, 2)]
+WINDOWS = [(False, None), (True, None), (True, 2), (False, 2)]
 MASKED = [  # each padding with each kind of positions and with each window, and these two with each other
-    (padding, positions, *WINDOWS[1 + n % 2 if positions == "forgetting" else (n + m) % 3])
+    (padding, positions, *WINDOWS[1 + n % 2 if positions == "forgetting" else (n + m) % 4])
     for n, padding in enumerate(MASKS)
     for m, positions in enumerate(POSITIONS)
 ]

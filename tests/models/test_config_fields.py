@@ -17,6 +17,7 @@ NUMBERS = {
     *("num_key_value_heads", "feed_forward_dim", "context_length", "kernel_size", "state_dim", "expand", "head_dim"),
     *("num_groups", "gate_rank", "rank", "num_householder", "num_tags", "num_segments", "sliding_window", "lru_width"),
     *("linear_num_key_heads", "linear_num_value_heads", "linear_key_dim", "linear_value_dim"),
+    "global_attention_interval",
 }
 WRONG = {
     **dict.fromkeys(NUMBERS, (0, -1, 1.5)),
@@ -41,6 +42,10 @@ OF_ONE["qwen3_5"] = {
     **{"num_key_value_heads": 3, "key_dim": 6, "linear_num_key_heads": 3, "kernel_size": 1, "context_length": None},
     **{"positions": None, "attention_bias": "x", "epsilon": 0.0},
 }
+OF_ONE["modernbert"] = {
+    **{"num_heads": 3, "positions": None, "local_positions": {}, "pad_token_id": VOCABULARY, "epsilon": 0.0},
+    **{"normalization_bias": 1},
+}
 OF_ONE["recurrent_gemma"] = {
     **{"lru_width": 7, "kernel_size": 1, "sliding_window": None, "positions": None},
     **{"attention_bias": "x", "logit_soft_cap": None, "epsilon": 0.0},
@@ -48,7 +53,7 @@ OF_ONE["recurrent_gemma"] = {
 ELSEWHERE = {  # tests/bad_input, or what may be anything
     *("tie_embeddings", "use_bias", "epsilon", "activation", "positions", "key_dim", "dt_rank", "use_qk_norm"),
     *("attention_bias", "attention_output_bias", "feed_forward_bias", "full_attention_layers", "logit_soft_cap"),
-    *("use_output_gate", "use_sinks", "use_forget_gate"),
+    *("use_output_gate", "use_sinks", "use_forget_gate", "local_positions", "normalization_bias", "pad_token_id"),
 }
 CONFIGS = {name: tiny_config(name, num_heads=2, embedding_dim=8, context_length=9) for name in models.MODELS}
 CONFIGS["recurrent_gemma"] = models.RecurrentGemmaConfig(
@@ -229,6 +234,18 @@ KINDS = {
         attention_bias=draw(2) > 1, tie_embeddings=draw(2) > 1,
     ),
     "encoder": lambda draw, heads: models.BertConfig(heads * draw(5), draw(3), heads, draw(20), draw(9), draw(3)),
+    "modernbert": lambda draw, heads: models.ModernBertConfig(
+        2 * heads * draw(4),
+        draw(5),
+        heads,
+        draw(20),
+        draw(9),
+        draw(3),
+        draw(4),
+        attention_bias=draw(2) > 1,
+        feed_forward_bias=draw(2) > 1,
+        normalization_bias=draw(2) > 1,
+    ),
     "seq2seq": lambda draw, heads: models.Seq2SeqConfig(heads * draw(5), draw(2), draw(2), heads, draw(20)),
 }  # fmt: skip
 
@@ -254,6 +271,8 @@ def test_a_published_has_as_many_parameters_as_it_says(name):
 def test_the_published_numbers():
     parameters = {name: published.num_params for name, published in models.PUBLISHED_CONFIGS.items()}
     assert (parameters["gpt2"], parameters["bert_base"]) == (124_439_808, 109_482_240)
+    head = 768**2 + 768 + 50_368  # its matrix and norm, and the bias of the logits
+    assert parameters["modernbert_base"] + head == 149_655_232  # of the file on the hub
     assert round(parameters["gpt3"] / 1e9) == 175
     assert parameters["transformer_base"] == pytest.approx(65e6, rel=0.03)  # the paper's table 3 rounds
 

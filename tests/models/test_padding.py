@@ -6,7 +6,14 @@ import pytest
 from keras import ops
 
 from keras_seq.evaluation import TokenCrossEntropy
-from keras_seq.models import LANGUAGE_MODELS, BertConfig, BiLSTMConfig, Seq2SeqConfig, token_classifier
+from keras_seq.models import (
+    LANGUAGE_MODELS,
+    BertConfig,
+    BiLSTMConfig,
+    ModernBertConfig,
+    Seq2SeqConfig,
+    token_classifier,
+)
 from tests.conftest import often
 from tests.models.test_language_model import CONTEXT, SMALL, some_ids
 
@@ -40,6 +47,10 @@ MODELS = {
     "token_classifier": (
         lambda: token_classifier(BERT.build_model(V), 3),
         lambda ids, segments: {"token_ids": ids, "segment_ids": segments},
+    ),
+    "modernbert": (
+        lambda: token_classifier(ModernBertConfig(8, 2, 2, 12, 9, 2, normalization_bias=True).build_model(V), 3),
+        lambda ids, _: ids,
     ),
     "bilstm": (lambda: BiLSTMConfig(3, 6, 5).build_model(V), lambda ids, _: ids),
     "seq2seq": (

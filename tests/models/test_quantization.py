@@ -191,11 +191,13 @@ def text_models():
     translator = models.Seq2SeqConfig(8, num_heads=2, feed_forward_dim=12, num_encoder_layers=1, num_decoder_layers=1)
     encoder = {
         "bert": bert,
+        "modernbert": models.ModernBertConfig(8, num_layers=2, num_heads=2, feed_forward_dim=12, sliding_window=2),
         "bilstm": models.BiLSTMConfig(embedding_dim=4, units=4, num_layers=1),
         "seq2seq": translator,
     }
     made = {name: lambda config=config: config.build_model(VOCABULARY) for name, config in encoder.items()}
     made |= {name: lambda head=head: head(bert.build_model(VOCABULARY)) for name, head in heads.items()}
+    made["modernbert masked_lm"] = lambda: models.masked_lm(encoder["modernbert"].build_model(VOCABULARY))
     for name, config in SMALL.items():
         made[name] = lambda config=config: dataclasses.replace(config, dropout=0.0).build_model(VOCABULARY)
     for embedding in (keras.layers.Embedding, keras.layers.ReversibleEmbedding):
@@ -217,7 +219,12 @@ def rows_of(model, ids, masks=False):
     return [ops.convert_to_numpy(y)[:, :3] for y in keras.tree.flatten(model(inputs, **masked))]
 
 
-MASKING = {("bert", "int8"), ("masked_lm", "int4"), ("language model of ReversibleEmbedding", "int8")}
+MASKING = {
+    ("bert", "int8"),
+    ("masked_lm", "int4"),
+    ("modernbert masked_lm", "int8"),
+    ("language model of ReversibleEmbedding", "int8"),
+}
 
 
 @often(("name", "mode"), [*itertools.product(text_models(), ("int8", "int4"))], MASKING)

@@ -7,7 +7,17 @@ import numpy as np
 from keras import ops
 
 from keras_seq import pretrained
-from keras_seq.models import GPT2Config, LlamaConfig, Mamba2Config, MambaConfig, Qwen35Config, RecurrentGemmaConfig
+from keras_seq.models import (
+    GPT2Config,
+    LanguageModel,
+    LlamaConfig,
+    Mamba2Config,
+    MambaConfig,
+    ModernBertConfig,
+    Qwen35Config,
+    RecurrentGemmaConfig,
+    masked_lm,
+)
 
 V = 41
 BUILT = {
@@ -18,11 +28,20 @@ BUILT = {
     "gemma": RecurrentGemmaConfig(16, num_layers=3, feed_forward_dim=24, sliding_window=7),
     "qwen3_5": Qwen35Config(16, num_layers=2, pattern="da", feed_forward_dim=24, key_dim=8, context_length=32),
 }
+ENCODERS = {"modernbert": ModernBertConfig(16, 4, 2, 24, 32, sliding_window=3, pad_token_id=7)}
 IDS = np.random.default_rng(0).integers(0, V, (2, 13)).astype("int32")
 
 
+def models() -> dict:
+    """The models by name, those of encoders with a head."""
+    language_models = {name: config.build_model(V) for name, config in BUILT.items()}
+    return language_models | {name: masked_lm(config.build_model(V)) for name, config in ENCODERS.items()}
+
+
 def logits(model) -> np.ndarray:
-    """Logits of a whole pass and, behind it, those of a step after it, [2, 13, V]."""
+    """Logits of a whole pass and, behind it, those of a step after it, [2, 13, V]; an encoder's of one pass."""
+    if not isinstance(model, LanguageModel):
+        return ops.convert_to_numpy(model(IDS))
     whole, state = model(IDS[:, :-1], return_state=True, state=model.get_initial_state(2, 13))
     step, _ = model.step(IDS[:, -1:], state)
     return np.concatenate([ops.convert_to_numpy(whole), ops.convert_to_numpy(step)[:, None]], axis=1)
@@ -31,7 +50,7 @@ def logits(model) -> np.ndarray:
 def main(folder, out):
     folder, out = pathlib.Path(folder), pathlib.Path(out)
     found = {}
-    for name in BUILT:
+    for name in (*BUILT, *ENCODERS):
         model = pretrained.load(folder / name).model
         found[name] = logits(model)
         pretrained.save(model, out / name)

@@ -20,6 +20,10 @@ BERT = {
     **{"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3},
     **{"intermediate_size": 37, "max_position_embeddings": 32},
 }
+MODERNBERT = {
+    **{"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 4, "num_attention_heads": 3, "intermediate_size": 20},
+    **{"max_position_embeddings": 32, "local_attention": 8, "pad_token_id": 9},
+}
 MAMBA = {"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 2, "state_size": 5}
 MAMBA2 = {
     **{"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 2, "state_size": 5, "num_heads": 6, "head_dim": 8},
@@ -160,11 +164,33 @@ CONFIGS = {
     "bert-encoder": ("BertModel", BERT),
     "bert-segments": ("BertModel", BERT | {"type_vocab_size": 3, "vocab_size": 7, "num_hidden_layers": 3}),
     "bert-pretraining": ("BertForPreTraining", BERT | {"hidden_size": 30}),
+    "modernbert": ("ModernBertForMaskedLM", MODERNBERT),
+    "modernbert-biases": (
+        "ModernBertForMaskedLM",
+        MODERNBERT | {"attention_bias": True, "mlp_bias": True, "norm_bias": True, "norm_eps": 0.03},
+    ),
+    "modernbert-encoder": ("ModernBertModel", MODERNBERT | {"pad_token_id": 0, "hidden_activation": "silu"}),
+    "modernbert-bases": (
+        "ModernBertForMaskedLM",
+        MODERNBERT
+        | {"global_attn_every_n_layers": 2, "local_attention": 5, "num_attention_heads": 2, "mlp_bias": True}
+        | {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 77.0}}},
+    ),
+    "modernbert-global": (
+        "ModernBertForMaskedLM",
+        MODERNBERT | {"layer_types": ["full_attention"] * 2, "num_hidden_layers": 2, "vocab_size": 12},
+    ),
+    "modernbert-scaled": (
+        "ModernBertModel",
+        MODERNBERT
+        | {"layer_types": ["full_attention", *["sliding_attention"] * 3], "norm_bias": True, "local_attention": 2}
+        | {"rope_parameters": {"full_attention": ROPE["yarn"], "sliding_attention": ROPE["linear"]}},
+    ),
 }
 OFTEN = {"gpt2", "gpt2-untied", "llama-gqa", "llama-biases", "llama-llama3", "llama-yarn", "llama-linear", "mistral"}
 OFTEN |= {"mistral-full", "qwen2-windows", "qwen3-biases", "mamba-rank", "mamba2", "gemma", "gemma-lru"}
 OFTEN |= {"qwen3_5", "qwen3_5-biases", "qwen3_next"}
-OFTEN |= {name for name in CONFIGS if name.startswith("bert-")}
+OFTEN |= {name for name in CONFIGS if name.startswith(("bert-", "modernbert"))}
 """The others are like one of these but for a number or a key; their tests are rare."""
 
 

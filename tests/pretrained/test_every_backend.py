@@ -5,16 +5,15 @@ import pytest
 
 from keras_seq import pretrained
 from tests.experiments.test_benchmark import without_tensorflow
-from tests.pretrained.backend_logits import BUILT, V, logits
+from tests.pretrained.backend_logits import logits, models
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory, randomize):
     """A folder with a folder for each model, and the logits of TensorFlow."""
     folder, found = tmp_path_factory.mktemp("tensorflow"), {}
-    for name, config in BUILT.items():
-        model = randomize(config.build_model(V))
-        pretrained.save(model, folder / name)
+    for name, model in models().items():
+        pretrained.save(randomize(model), folder / name)
         found[name] = logits(model)
     return folder, found
 
@@ -27,7 +26,7 @@ def test_logits_and_files_are_those_of_tensorflow(tmp_path, expected, backend):
     process = without_tensorflow(tmp_path, backend, "-m", "tests.pretrained.backend_logits", folder, tmp_path)
     assert process.returncode == 0, process.stderr[-3000:]
     with np.load(tmp_path / "logits.npz") as arrays:
-        for name in BUILT:
+        for name in found:
             np.testing.assert_allclose(arrays[name], found[name], atol=2e-5 * np.abs(found[name]).max(), err_msg=name)
             files = [path / name / "model.safetensors" for path in (folder, tmp_path)]
             assert files[0].read_bytes() == files[1].read_bytes(), name

@@ -22,7 +22,8 @@ from keras_seq.generation.sampling_loop import SamplingLoop
 from keras_seq.models import PUBLISHED_CONFIGS
 from tests.pretrained.random_configs import CONFIGS, OFTEN, QWEN3_5, random_model
 
-CAUSAL = [name for name in CONFIGS if not name.startswith("bert")]
+CAUSAL = [name for name in CONFIGS if "bert" not in name]
+MODERNBERT = [name for name in CONFIGS if name.startswith("modernbert")]
 BERT = [name for name in CONFIGS if name.startswith("bert")]
 GENERATED = [
     "llama-gqa",
@@ -123,6 +124,46 @@ def test_bert_equals_it_with_padding_and_segments(hugging_face, loaded, name):
         assert_same(result, output.prediction_logits, ids != 0)
         pooled = theirs.bert(*(torch.tensor(inputs[key]) for key in inputs)).pooler_output
         assert_same(encoder({"token_ids": ids, "segment_ids": segments})["pooled_output"], pooled)
+
+
+@pytest.mark.parametrize("name", MODERNBERT)
+@pytest.mark.parametrize("order", [1, -1], ids=["right", "left"])
+def test_modernbert_equals_it_with_padding_of_any_id(hugging_face, loaded, name, order):
+    """Every other id is text, 0 too; without the mask, padding would change the outputs."""
+    theirs, ours = hugging_face(name).model, loaded(name)
+    size, padding = ours.vocabulary_size, theirs.config.pad_token_id
+    ids = (some_ids(size) + padding) % size
+    ids[0, 7:9] = 0 if padding else 1
+    ids[1, T - 6 :] = padding
+    ids = ids[:, ::order].copy()
+    mask = ids != padding
+    assert mask.sum(1).tolist() == [T, T - 6]
+
+    def outputs(ids):
+        result = ours.model(ids)
+        return numpy(result["sequence_output"] if isinstance(result, dict) else result)
+
+    reference = theirs(torch.tensor(ids), attention_mask=torch.tensor(mask.astype("int64")))[0]
+    assert_same(outputs(ids), reference, mask)
+    unmasked = outputs(np.where(mask, ids, padding + 1))
+    assert np.abs(unmasked[1] - outputs(ids)[1])[mask[1]].max() > 1e-3
+
+
+def test_the_older_keys_of_modernbert_say_the_same(hugging_face, loaded, tmp_path):
+    """As in folders of the hub, which transformers 4.48 wrote: no lists of layers, and keys without effect."""
+    folder = shutil.copytree(hugging_face("modernbert-bases").folder, tmp_path / "old")
+    config = json.loads((folder / "config.json").read_text())
+    del config["layer_types"], config["rope_parameters"]
+    config |= {"global_attn_every_n_layers": 2, "global_rope_theta": 77.0, "local_rope_theta": 10_000.0}
+    config |= {"reference_compile": False, "layer_norm_eps": 1e-5, "position_embedding_type": "absolute"}
+    config |= {"repad_logits_with_grad": False, "classifier_pooling": "mean", "cls_token_id": 40, "sep_token_id": 39}
+    (folder / "config.json").write_text(json.dumps(config))
+    again = pretrained.load(folder)
+    assert again.config == loaded("modernbert-bases").config
+    ids = some_ids(41)
+    ids[ids == again.config.pad_token_id] = 1
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    assert_same(again.model(ids), theirs(torch.tensor(ids)).logits)
 
 
 def test_the_head_for_the_next_sentence_is_left_out_only_where_that_is_said(hugging_face, loaded):

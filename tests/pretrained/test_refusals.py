@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from keras_seq import pretrained
-from keras_seq.pretrained.family import CONSTANTS, IGNORED, NULLABLE, OBJECTS, read_config
+from keras_seq.pretrained.family import CONSTANTS, IGNORED, MAY_BE_ZERO, NULLABLE, OBJECTS, read_config
 from keras_seq.pretrained.folder_files import write_tokenizer_files
 from keras_seq.tokenizers import CharacterTokenizer
 from tests.pretrained.random_configs import CONFIGS, ROPE
@@ -123,6 +123,29 @@ def test_configs_that_say_something_else_are_refused(folder, changes, message):
         ("gpt2", {"n_head": 5}, "n_head=5; expected a divisor of n_embd=24."),
         ("gemma", {"lru_width": 25}, "lru_width=25; expected a multiple of num_attention_heads=3"),
         ("gemma", {"head_dim": 4}, "head_dim=4; expected hidden_size / num_attention_heads"),
+        ("modernbert", {"layer_types": ["sliding_attention"] * 4}, "of them, the first and every n-th after it 'full"),
+        ("modernbert", {"layer_types": ["full_attention"]}, "expected num_hidden_layers=4 of them"),
+        ("modernbert", {"global_attn_every_n_layers": 2}, "global_attn_every_n_layers=2; expected 3, as layer_types"),
+        (
+            "modernbert",
+            {"global_rope_theta": 7.0},
+            "global_rope_theta=7.0, and 160000.0 in rope_parameters: full_atten",
+        ),
+        ("modernbert", {"rope_parameters": {"sliding_attention": {"rope_type": "x"}}}, "rope_type='x'; expected one"),
+        ("modernbert", {"rope_parameters": {"rope_theta": 1e4}}, "rope_parameters: rope_theta=10000.0; expected 'full"),
+        (
+            "modernbert",
+            {"rope_scaling": {"rope_type": "linear"}},
+            "rope_scaling={'rope_type': 'linear'}; expected None",
+        ),
+        ("modernbert", {"pad_token_id": 41}, "pad_token_id=41; expected an integer of at least 0 and at most 40"),
+        ("modernbert", {"tie_word_embeddings": False}, "tie_word_embeddings=False; expected True"),
+        ("modernbert", {"decoder_bias": False}, "decoder_bias=False; expected True"),
+        ("modernbert", {"classifier_bias": True}, "classifier_bias=True; expected False"),
+        ("modernbert", {"classifier_activation": "relu"}, "classifier_activation='relu'; expected 'gelu'"),
+        ("modernbert", {"hidden_activation": "tanh"}, "hidden_activation='tanh'; expected 'gelu_new' or"),
+        ("modernbert", {"attention_dropout": 0.5}, "mlp_dropout=0.0; expected one rate for all"),
+        ("modernbert", {"hidden_size": 25}, "num_attention_heads=3; expected a divisor of hidden_size=25."),
     ],
 )
 def test_what_other_families_cannot_express_is_refused(hugging_face, tmp_path, name, changes, message):
@@ -149,13 +172,7 @@ def wrong_values(key, default):
     if isinstance(default, float):
         return [*numbers, 0, math.nan, math.inf, None]
     nullable = default is None or key in NULLABLE
-    return [
-        *numbers,
-        2.0,
-        2**31,
-        *([] if nullable else [None]),
-        *([] if key in ("max_window_layers", "num_experts") else [0]),
-    ]
+    return [*numbers, 2.0, 2**31, *([] if nullable else [None]), *([] if key in MAY_BE_ZERO else [0])]
 
 
 ONE_A_FAMILY = [
@@ -169,8 +186,8 @@ ONE_A_FAMILY = [
     "bert-encoder",
     "mamba",
     "mamba2",
-    "gemma",
 ]
+ONE_A_FAMILY += ["gemma", "modernbert"]
 
 
 @pytest.mark.parametrize("name", ONE_A_FAMILY)
@@ -288,7 +305,7 @@ def test_every_key_of_a_config_is_used_or_known_to_change_nothing(family):
     ours = pretrained.FAMILIES[family]
     used = {key for setting in ours.settings for key in setting.defaults}
     constants = CONSTANTS.keys() | ours.constants.keys()
-    assert not used & (IGNORED | ours.ignored | constants)
+    assert not used & (ours.ignored | constants | IGNORED - {"pad_token_id"})  # which ModernBERT masks
     assert not constants & ours.ignored
     written = getattr(transformers, ours.architectures[0]).config_class().to_dict().keys()
     assert written - used - constants - IGNORED - ours.ignored == {*()}
@@ -374,7 +391,8 @@ def test_tensors_that_do_not_fit_are_refused(folder):
 @settings(max_examples=25, deadline=None)
 def test_any_value_of_any_key_loads_or_is_refused_in_one_sentence(hugging_face, tmp_path_factory, data):
     """Values of any JSON type; shapes are checked before weights are made, so that no number is too large."""
-    names = ["gpt2", "llama-gqa", "qwen2-windows", "mamba-rank", "mamba2", "gemma", "qwen3_5", "bert-encoder"]
+    names = ["gpt2", "llama-gqa", "qwen2-windows", "qwen3_5", "mamba-rank", "mamba2", "gemma", "bert-encoder"]
+    names.append("modernbert")
     name = data.draw(st.sampled_from(names))
     folder = tmp_path_factory.mktemp("any") / "folder"
     shutil.copytree(hugging_face(name).folder, folder)

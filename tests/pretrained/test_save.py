@@ -23,8 +23,12 @@ from tests.pretrained.test_load import assert_same, few, some_ids
 # one a family, biases, rotations and what another family is nearest to; what is read is tested in test_load.py
 WRITTEN = {"gpt2", "llama-yarn", "mistral", "mistral-full", "qwen2-windows", "qwen3-biases"}
 WRITTEN |= {"qwen3_5", "qwen3_5-biases", "mamba-rank", "mamba2", "gemma", "bert-masked-lm"}
+WRITTEN |= {"modernbert-biases", "modernbert-encoder", "modernbert-bases", "modernbert-global", "modernbert-scaled"}
 NEXT = [name for name in CONFIGS if name.startswith("qwen3_next")]
-AUTO = {"BertForMaskedLM": transformers.AutoModelForMaskedLM, "BertModel": transformers.AutoModel}
+AUTO = {
+    **dict.fromkeys(("BertForMaskedLM", "ModernBertForMaskedLM"), transformers.AutoModelForMaskedLM),
+    **dict.fromkeys(("BertModel", "ModernBertModel"), transformers.AutoModel),
+}
 
 
 def tensors_of(folder):
@@ -106,6 +110,19 @@ def test_an_encoder_made_here_is_written(randomize, tmp_path):
     assert_same(model({"token_ids": ids, "segment_ids": 0 * ids}), theirs(torch.tensor(ids)).logits)
 
 
+def test_modernbert_made_here_and_read_from_its_file_is_written(randomize, tmp_path):
+    config = models.ModernBertConfig(16, 4, 2, 24, context_length=32, sliding_window=3, pad_token_id=None)
+    model = randomize(models.masked_lm(config.build_model(V)))
+    save_model(tmp_path / "model.keras", model)
+    copy = load_untrusted_model(tmp_path / "model.keras")
+    assert pretrained.save(copy, tmp_path / "out") == "ModernBertForMaskedLM"
+    assert pretrained.load(tmp_path / "out").config == dataclasses.replace(config, global_attention_interval=3)
+    theirs = transformers.ModernBertForMaskedLM.from_pretrained(tmp_path / "out").eval()
+    ids = some_ids(V) - 1  # id 0 too
+    assert theirs.config.pad_token_id is None
+    assert_same(model(ids), theirs(torch.tensor(ids)).logits)
+
+
 def test_files_of_limited_size_and_other_dtypes(loaded, tmp_path):
     model = loaded("llama-gqa").model
     pretrained.save(model, tmp_path / "out", dtype="bfloat16", max_shard_bytes=8000)
@@ -156,6 +173,16 @@ def quantized():
         (
             lambda: dataclasses.replace(BUILT["llama"], use_sinks=True, use_output_gate=True).build_model(V),
             "'llama' would, with use_.*=False",
+        ),
+        (
+            lambda: models.ModernBertConfig(
+                8, 4, 2, 8, positions=layers.RotaryPositions(partial_rotary_factor=0.5)
+            ).build_model(V),
+            "'modernbert' would, with positions=RotaryPositions",
+        ),
+        (
+            lambda: models.token_classifier(models.ModernBertConfig(8, 1, 2, 8).build_model(V), 2),
+            "No class of transformers computes what token_classifier does",
         ),
         (lambda: keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), "has no embedding"),
     ],

@@ -11,8 +11,8 @@ import transformers
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from keras_seq import tokenizers as ours
-from keras_seq.models import GPT2Config
-from keras_seq.pretrained import PretrainedError, save
+from keras_seq.models import GPT2Config, ModernBertConfig
+from keras_seq.pretrained import PretrainedError, load, save
 from keras_seq.pretrained.folder_files import read_tokenizer_files, write_tokenizer_files
 from keras_seq.tokenizers import load_tokenizer
 
@@ -96,6 +96,26 @@ def test_vocab_txt_gives_the_ids_of_bert(tmp_path, lowercase):
     keys = {"token_ids": "input_ids", "segment_ids": "token_type_ids", "padding_mask": "attention_mask"}
     for name, key in keys.items():
         np.testing.assert_array_equal(batch[name], expected[key])
+
+
+def test_rows_are_padded_with_the_id_that_the_model_masks(byte_pairs, tmp_path):
+    """That of the tokenizer's pad_token, as in transformers, and not 0, unless there is none."""
+    folder, theirs = byte_pairs
+    tokenizer = read_tokenizer_files(folder, "gpt2", 310)
+    padded = ours.PretrainedTokenizer(tokenizer.pipeline, 310, special_tokens={"pad_token": "<s>"})
+    theirs.pad_token = "<s>"
+    expected = theirs(["the low", "lakes"], padding=True)["input_ids"]
+    np.testing.assert_array_equal(padded.encode_batch(["the low", "lakes"])["token_ids"], expected)
+    for given, id in ((padded, theirs.pad_token_id), (tokenizer, 0)):
+        rows = given.encode_batch(["the low", "lakes"], sequence_length=9)
+        assert set(rows["token_ids"][~rows["padding_mask"]]) == {id} == {given.pad_token_id}
+    for masked, given in ((padded.pad_token_id, padded), (0, tokenizer), (None, tokenizer), (7, padded)):
+        config = ModernBertConfig(8, 1, 2, 8, pad_token_id=masked)
+        save(config.build_model(310), tmp_path / f"{masked}", given)
+        if masked != 7:
+            assert load(tmp_path / f"{masked}").tokenizer == given
+    with pytest.raises(PretrainedError, match=r"pads rows with id \d+; expected a pad_token .* with pad_token_id=7 of"):
+        load(tmp_path / "7")
 
 
 def test_vocab_json_and_merges_give_the_ids_of_gpt2(byte_pairs, tmp_path):

@@ -70,7 +70,7 @@ def train(name, folder):
     model = sized(name, **SIZES).build_model(len(CHARACTERS) + 1)
     rows = IDS.reshape(20, 10) + 1  # 0 is padding
     firsts, seconds = rows[:, :LENGTH], rows[:, LENGTH:]
-    if name == "bert":
+    if name in ("bert", "modernbert"):
         model = masked_lm(model)
     x = {
         "bert": {"token_ids": firsts, "segment_ids": firsts % 2},

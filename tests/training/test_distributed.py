@@ -288,7 +288,7 @@ def test_a_mesh_is_read_in_any_order():
 BLOCKS = {"num_layers": 1, "num_encoder_layers": 1, "num_decoder_layers": 1, "context_length": 4}
 
 
-@pytest.mark.parametrize("name", ["transformer", "gpt2", "llama", "bert", "seq2seq"])
+@pytest.mark.parametrize("name", ["transformer", "gpt2", "llama", "bert", "modernbert", "seq2seq"])
 def test_every_matrix_of_a_block_is_divided(name):
     sizes = {"embedding_dim": 8, "num_heads": 2, "feed_forward_dim": 12, **BLOCKS}
     weights = [

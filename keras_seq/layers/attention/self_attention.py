@@ -61,7 +61,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         value_dim: Width of a value head; `key_dim` unless given.
         num_key_value_heads: Number of key and value heads, a divisor of H; H unless given, 1 is multi-query attention.
         causal: Whether to mask later positions.
-        sliding_window: Attend only to positions less than this far away, the own position included; None for all.
+        sliding_window: Attend only to positions less than this far away, the own position included; None for all. A
+            window of W reaches W - 1 positions back and, with `causal=False`, W - 1 positions ahead.
         positions: How positions change the scores: `RotaryPositions()`, `AlibiPositions()`, `ForgettingPositions()` or
             None.
         use_qk_norm: Whether to RMS-normalize queries and keys per head, before the rotation, each with its own learned

@@ -6,13 +6,14 @@ model = published.config.build_model(published.vocabulary_size)
 ```
 
 gpt2: Radford et al., 2019, the smallest; gpt3: Brown et al., 2020, the largest, but with dense attention in every
-block; bert_base: Devlin et al., 2019, uncased; transformer_base: Vaswani et al., 2017, with one vocabulary for English
-and German.
+block; bert_base: Devlin et al., 2019, uncased; modernbert_base: Warner et al., 2024; transformer_base: Vaswani et al.,
+2017, with one vocabulary for English and German.
 """
 
 import dataclasses
 
 from keras_seq.models.families.encoders import BertConfig
+from keras_seq.models.families.modernbert import ModernBertConfig
 from keras_seq.models.families.seq2seq import Seq2SeqConfig
 from keras_seq.models.families.transformer import GPT2Config
 
@@ -21,7 +22,7 @@ from keras_seq.models.families.transformer import GPT2Config
 class PublishedConfig:
     """Hold the config of a published model."""
 
-    config: GPT2Config | BertConfig | Seq2SeqConfig
+    config: GPT2Config | BertConfig | ModernBertConfig | Seq2SeqConfig
     """Config, with `build_model(vocabulary_size)` and `count_params(vocabulary_size)`."""
     vocabulary_size: int
     """V, the number of different ids."""
@@ -48,6 +49,14 @@ PUBLISHED_CONFIGS = {
         ),
         vocabulary_size=30_522,
         num_params=109_482_240,
+    ),
+    "modernbert_base": PublishedConfig(
+        ModernBertConfig(
+            **{"embedding_dim": 768, "num_layers": 22, "num_heads": 12, "feed_forward_dim": 1152},
+            **{"context_length": 8192, "pad_token_id": 50_283},
+        ),
+        vocabulary_size=50_368,
+        num_params=149_014_272,
     ),
     "transformer_base": PublishedConfig(
         Seq2SeqConfig(

@@ -1,10 +1,10 @@
-"""Models that read whole sequences: BERT with its output heads, and the bidirectional LSTM tagger.
+"""Models that read whole sequences: BERT, output heads for it and ModernBERT, and the bidirectional LSTM tagger.
 
-Output heads for a BERT encoder (Devlin et al., 2019): masked language model, text classifier, token classifier.
+Output heads for an encoder (Devlin et al., 2019): masked language model, text classifier, token classifier.
 
-An encoder is a model of `BertConfig`, built or loaded. Each head shares the encoder's layers: training one trains the
-other. Logits are at least float32. With a loss of Keras, padding is masked for `token_classifier`; `masked_lm` needs
-sample weights that select the masked positions.
+An encoder is a model of `BertConfig` or `ModernBertConfig`, built or loaded. Each head shares the encoder's layers:
+training one trains the other. Logits are at least float32. With a loss of Keras, padding is masked for
+`token_classifier`; `masked_lm` needs sample weights that select the masked positions.
 """
 
 import dataclasses
@@ -52,7 +52,7 @@ def masked_lm(encoder: keras.Model) -> keras.Model:
     """Build a masked language model on an encoder: dense, gelu, normalization, tied output projection, bias.
 
     Args:
-        encoder: A model of `BertConfig`.
+        encoder: A model of `BertConfig`, or of `ModernBertConfig`, whose dense layer has no bias.
 
     Returns:
         A model from the encoder's inputs to logits `[B, T, V]` over the id at every position.
@@ -61,21 +61,22 @@ def masked_lm(encoder: keras.Model) -> keras.Model:
         ValueError: `encoder` is not such a model.
     """
     _check_encoder(encoder)
-    embedding, dtype = encoder.get_layer("embedding"), _dtype_policy(encoder)
-    x = encoder.output["sequence_output"]
-    activation, epsilon = encoder.get_layer("block_0").activation, encoder.get_layer("embedding_normalization").epsilon
-    x = layers.Dense(x.shape[-1], activation=activation, dtype=dtype, name="head")(x)
-    x = keras.layers.LayerNormalization(epsilon=epsilon, dtype=dtype, name="head_normalization")(x)
+    embedding, x = encoder.get_layer("embedding"), encoder.output["sequence_output"]
+    of_bert = {} if _is_modern(encoder) else {"activation": encoder.get_layer("block_0").activation, "use_bias": True}
+    x = _transformed(encoder, x, **of_bert)
     # The embedding is called twice and not held by another layer, so that clones share the matrix too.
-    logits = LogitsBias(dtype=dtype, name="logits")(embedding(x, reverse=True))
+    logits = LogitsBias(dtype=_dtype_policy(encoder), name="logits")(embedding(x, reverse=True))
     return TokenIdModel(encoder.input, logits, name="masked_lm")
 
 
 def text_classifier(encoder: keras.Model, num_classes: int, dropout: float = 0.1) -> keras.Model:
     """Build a classifier of whole sequences on an encoder's pooled output, which is that of the first position.
 
+    ModernBERT has no pooler; the first position goes through dense, gelu and normalization, as in
+    `ModernBertForSequenceClassification` of transformers.
+
     Args:
-        encoder: A model of `BertConfig`.
+        encoder: A model of `BertConfig` or `ModernBertConfig`.
         num_classes: Number of classes, at least 1.
         dropout: Dropout rate of the pooled output, at least 0 and below 1.
 
@@ -87,14 +88,20 @@ def text_classifier(encoder: keras.Model, num_classes: int, dropout: float = 0.1
     """
     _check_encoder(encoder)
     checks.positive_integer("num_classes", num_classes)
-    return TokenIdModel(encoder.input, _logits(encoder, "pooled_output", num_classes, dropout), name="text_classifier")
+    if _is_modern(encoder):
+        x = _transformed(encoder, encoder.output["sequence_output"][:, 0])
+    else:
+        x = encoder.output["pooled_output"]
+    return TokenIdModel(encoder.input, _logits(encoder, x, num_classes, dropout), name="text_classifier")
 
 
 def token_classifier(encoder: keras.Model, num_tags: int, dropout: float = 0.1) -> keras.Model:
     """Build a classifier of every position on an encoder's sequence output.
 
+    That of ModernBERT goes through dense, gelu and normalization, as in `ModernBertForTokenClassification`.
+
     Args:
-        encoder: A model of `BertConfig`.
+        encoder: A model of `BertConfig` or `ModernBertConfig`.
         num_tags: Number of tags, at least 1.
         dropout: Dropout rate of the sequence output, at least 0 and below 1.
 
@@ -106,24 +113,43 @@ def token_classifier(encoder: keras.Model, num_tags: int, dropout: float = 0.1) 
     """
     _check_encoder(encoder)
     checks.positive_integer("num_tags", num_tags)
-    return TokenIdModel(encoder.input, _logits(encoder, "sequence_output", num_tags, dropout), name="token_classifier")
+    x = encoder.output["sequence_output"]
+    x = _transformed(encoder, x) if _is_modern(encoder) else x
+    return TokenIdModel(encoder.input, _logits(encoder, x, num_tags, dropout), name="token_classifier")
 
 
 def _check_encoder(encoder):
     output = getattr(encoder, "output", None)
-    if not isinstance(output, dict) or not {"sequence_output", "pooled_output"} <= output.keys():
-        raise ValueError(f"encoder={encoder!r}; expected a model of BertConfig(...).build_model(...).")
+    if not isinstance(output, dict) or "sequence_output" not in output:
+        raise ValueError(
+            f"encoder={encoder!r}; expected a model of BertConfig(...) or ModernBertConfig(...).build_model(...)."
+        )
 
 
-def _logits(encoder, output_name, units, dropout):
+def _is_modern(encoder):
+    """Return whether an encoder is ModernBERT, all of whose heads begin with `_transformed`; it has no pooler."""
+    return "pooled_output" not in encoder.output
+
+
+def _transformed(encoder, x, activation="gelu", use_bias=False):
+    """Return the features that an output matrix is applied to: dense, activation, normalization."""
+    dtype, of_embedding = _dtype_policy(encoder), encoder.get_layer("embedding_normalization")
+    options = {"epsilon": of_embedding.epsilon, "center": of_embedding.center}
+    options |= {"dtype": dtype, "name": "head_normalization"}
+    x = layers.Dense(x.shape[-1], activation=activation, use_bias=use_bias, dtype=dtype, name="head")(x)
+    return keras.layers.LayerNormalization(**options)(x)
+
+
+def _logits(encoder, x, units, dropout):
     dtype = _dtype_policy(encoder)
     rate = checks.fraction("dropout", dropout)
-    x = keras.layers.Dropout(rate, dtype=dtype, name="head_dropout")(encoder.output[output_name])
-    return layers.Dense(units, dtype=at_least_float32(dtype.compute_dtype), name="head")(x)
+    x = keras.layers.Dropout(rate, dtype=dtype, name="head_dropout")(x)
+    name = "classifier" if _is_modern(encoder) else "head"
+    return layers.Dense(units, dtype=at_least_float32(dtype.compute_dtype), name=name)(x)
 
 
 def _dtype_policy(encoder):
-    return encoder.get_layer("pooler").dtype_policy
+    return encoder.get_layer("embedding_normalization").dtype_policy
 
 
 # The encoder-only Transformer (BERT: Devlin et al., 2019, arXiv:1810.04805). The heads above add outputs to it.

@@ -35,11 +35,12 @@ H, B = "model.layers.{n}.", "block_{n}/"
 
 
 def _read_rotary(values):
-    return {"positions": rotary_of(*rope_values(values))}
+    return {"positions": positions_of(*rope_values(values))}
 
 
-def rotary_of(rope: dict, name: str, **arguments) -> RotaryPositions:
-    """Return the rotary positions of `rope_values` and further arguments."""
+def positions_of(rope: dict, name: str, **arguments) -> RotaryPositions:
+    """Return the rotary positions of an object with `rope_theta` and `rope_type`, by the name of the object's key."""
+    rope = dict(rope)
     kind = rope.pop("rope_type")
     if not isinstance(kind, str) or kind not in KEYS:
         raise ValueError(f"{name}: rope_type={kind!r}; expected one of {', '.join(KEYS)}")
@@ -103,14 +104,18 @@ def rotary(keys: dict[str, str], **arguments) -> RotaryPositions:
         raise ValueError(message) from None
 
 
+def scaling_of(positions: RotaryPositions) -> dict:
+    """Return the keys that say how rotations are scaled."""
+    keys = KEYS.get(positions.scaling, {})
+    return {"rope_type": positions.scaling, **{key: getattr(positions, name) for key, name in keys.items()}}
+
+
 def write_rotary(config) -> dict:
     """Return the keys that say rotary positions."""
     positions = config.positions
-    scaling = {"rope_type": positions.scaling}
-    for key, argument in KEYS.get(positions.scaling, {}).items():
-        scaling[key] = getattr(positions, argument)
     # the older keys, which every version of transformers and other engines read
-    return {"rope_theta": positions.base, "rope_scaling": None if positions.scaling is None else scaling}
+    scaling = None if positions.scaling is None else scaling_of(positions)
+    return {"rope_theta": positions.base, "rope_scaling": scaling}
 
 
 def describe(model) -> LlamaConfig:

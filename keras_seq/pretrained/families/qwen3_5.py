@@ -8,10 +8,9 @@ import dataclasses
 
 import numpy as np
 
-from keras_seq import checks
 from keras_seq.layers import GatedDeltaNet, TransformerBlock
 from keras_seq.models.families.hybrid import Qwen35Config
-from keras_seq.pretrained.families.llama import BASE, rope_values, rotary_of, take_share, write_rotary
+from keras_seq.pretrained.families.llama import BASE, positions_of, rope_values, take_share, write_rotary
 from keras_seq.pretrained.families.recurrent_gemma import period
 from keras_seq.pretrained.family import (
     CONVOLUTION,
@@ -97,7 +96,7 @@ def _read_rotation(values):
     rope, name = rope_values(values)
     for key in ("mrope_section", "mrope_interleaved"):  # of images: a text has one position in all of its parts
         rope.pop(key, None)
-    return {"positions": rotary_of(rope, name, partial_rotary_factor=take_share(rope, name, values, SHARE))}
+    return {"positions": positions_of(rope, name, partial_rotary_factor=take_share(rope, name, values, SHARE))}
 
 
 def _write_rotation(config):
@@ -213,7 +212,7 @@ def _read_experts(values):
     dense, step = values["mlp_only_layers"], values["decoder_sparse_step"]
     if not isinstance(dense, list | None) or not all(type(n) is int for n in dense or ()):
         raise ValueError(f"mlp_only_layers={dense!r}; expected a list of numbers of layers, or null")
-    if checks.non_negative_integer("num_experts", values["num_experts"]):
+    if values["num_experts"]:
         for n in {*range(values["num_hidden_layers"])} - {*(dense or ())}:
             if (n + 1) % step == 0:
                 expected = "expected 0, or every layer in mlp_only_layers: keras_seq has no mixture of experts"

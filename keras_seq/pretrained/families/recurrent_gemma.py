@@ -2,7 +2,7 @@
 
 from keras_seq.layers import GriffinRecurrentBlock, TransformerBlock
 from keras_seq.models.families.hybrid import RecurrentGemmaConfig
-from keras_seq.pretrained.families.llama import BASE, rope_values, rotary_of, take_share
+from keras_seq.pretrained.families.llama import BASE, positions_of, rope_values, take_share
 from keras_seq.pretrained.family import (
     CONVOLUTION,
     Family,
@@ -111,7 +111,7 @@ def _read_rotation(values):
     if rope["rope_type"] != "default":
         raise ValueError(f"{name}={values[name]!r}; expected no scaling")
     share = take_share(rope, name, values, SHARE)
-    return {"positions": rotary_of(rope, name, partial_rotary_factor=share)}
+    return {"positions": positions_of(rope, name, partial_rotary_factor=share)}
 
 
 def _write_rotation(config):
