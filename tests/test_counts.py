@@ -23,11 +23,11 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 121,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 39_050,
+    "lines of keras_seq": 39_000,
     "files of keras_seq": 229,
     "lines of experiments": 9_000,
     "files of experiments": 45,
-    "lines of tests": 42_530,
+    "lines of tests": 42_550,
     "foreign private names": 4,
 }
 CALLS = {

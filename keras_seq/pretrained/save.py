@@ -132,14 +132,14 @@ def find_family(model: keras.Model, vocabulary_size: int) -> tuple[Family, objec
         changes = differences(family, config) if same else ["the layers of " + _nearest(model)]
         if not changes:
             return family, config
-        near = min(near or (math.inf,), (len(changes), family.model_type, changes))
+        near = min(near or (math.inf,), (not same, len(changes), family.model_type, changes))
     if near is None:
         raise PretrainedError(
             f"No class of transformers computes what {model.name} does; the nearest is keras_seq's {_nearest(model)}: "
             f"train one of {', '.join(dict.fromkeys(f.config.__name__ for f in FAMILIES.values()))}, for instance by "
             "keras-seq train TEXT --model llama (or gpt2, mamba, mamba2, qwen3_5)."
         )
-    _, model_type, changes = near
+    *_, model_type, changes = near
     raise PretrainedError(
         f"No class of transformers computes what {model.name} does; {model_type!r} would, with {', '.join(changes)}."
     )
