@@ -75,7 +75,8 @@ class LayerNormalization(OverAxes, keras.layers.LayerNormalization):
     def call(self, inputs):
         """Normalize the axes of `inputs`."""
         x = tensor_checks.real("inputs", inputs, at_least_float32(self.compute_dtype))
-        x = ops.cast(x, keras.backend.result_type(x.dtype, self.compute_dtype))  # Keras rounds to that of the inputs
+        if tensor_checks.dtype_of(x) != self.compute_dtype:  # Keras rounds to that of the inputs
+            x = ops.cast(x, "float64" if "float64" in (tensor_checks.dtype_of(x), self.compute_dtype) else "float32")
         if self.rms_scaling:
             return super().call(x)
         return ops.cast(self.normalize(x, self.gamma, self.beta, True), self.compute_dtype)

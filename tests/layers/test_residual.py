@@ -60,8 +60,8 @@ def test_layer_normalization_without_an_offset_and_no_normalization(made, exact,
     scale = block.get_weights()
     assert [weight.shape for weight in scale] == ([] if normalization is None else [(D,)])
     expected = {"layer": lambda: layer_norm(x, *scale, 0), "rms": lambda: rms(x, *scale), None: lambda: x}
-    if normalization is not None and keras.backend.backend() != "tensorflow":
-        exact = {"rtol": 1e-4, "atol": 1e-5}  # Keras normalizes in float32 there
+    if normalization is not None and keras.backend.backend() == "jax":
+        exact = {"rtol": 1e-4, "atol": 1e-5}  # Keras's normalizations narrow float64 there
     np.testing.assert_allclose(numpy(block(x)), x + expected[normalization](), **exact)
     again = PreNormResidual.from_config(block.get_config())
     assert (again.center, again.normalization) == (False, normalization)
