@@ -23,11 +23,11 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 121,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 39_100,
-    "files of keras_seq": 231,
+    "lines of keras_seq": 39_600,
+    "files of keras_seq": 232,
     "lines of experiments": 9_000,
     "files of experiments": 45,
-    "lines of tests": 42_850,
+    "lines of tests": 43_100,
     "foreign private names": 4,
 }
 CALLS = {

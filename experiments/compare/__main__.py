@@ -16,7 +16,7 @@ Time: 2 to 5 minutes a model on 2 cores.
 
 Models: rnn, gru, lstm, with gates that see the state; mingru, minlstm, hawk (Griffin's RG-LRU), mamba, mamba2, gla
 (gated linear attention), gated_deltanet, deltaproduct, kda (Kimi Delta Attention), rwkv7, linear in the state; xlstm,
-of both kinds (docs/recurrent.md); transformer, gpt2, llama; hybrid, of recurrent and attention blocks.
+of both kinds (docs/recurrent.md); transformer, gpt2, llama; hybrid and qwen3_5, of recurrent and attention blocks.
 
 All models use the same text, split and scoring, and the same budget (--match). At the defaults, parameter counts are
 equal within 5 %. Recurrent models read stateful windows, Transformers random windows; the tokenizer is built from the

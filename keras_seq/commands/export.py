@@ -7,7 +7,7 @@
     keras-seq export RUN --to torch         # a program of torch.export
     keras-seq export RUN --to saved_model   # text in, text out, on plain TensorFlow without keras_seq
     keras-seq export RUN --to keras         # one .keras file from texts to logits, including the tokenizer
-    keras-seq export RUN --to hugging_face  # a gpt2, llama, mamba or mamba2 for transformers and others
+    keras-seq export RUN --to hugging_face  # a gpt2, llama, mamba, mamba2 or qwen3_5 for transformers
 
 Time: seconds.
 

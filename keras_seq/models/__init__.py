@@ -11,7 +11,7 @@ from keras_seq.models.ensemble import Ensemble
 from keras_seq.models.exported_model import LiteRTModel, OnnxModel
 from keras_seq.models.families import PUBLISHED_CONFIGS
 from keras_seq.models.families.encoders import BertConfig, BiLSTMConfig, masked_lm, text_classifier, token_classifier
-from keras_seq.models.families.hybrid import HybridConfig, RecurrentGemmaConfig
+from keras_seq.models.families.hybrid import HybridConfig, Qwen35Config, RecurrentGemmaConfig
 from keras_seq.models.families.linear import (
     GatedDeltaNetConfig,
     GatedDeltaProductConfig,
@@ -70,6 +70,7 @@ __all__ = [
     "MinLSTMConfig",
     "ModernBertConfig",
     "OnnxModel",
+    "Qwen35Config",
     "RNNConfig",
     "RWKV7Config",
     "RecurrentGemmaConfig",

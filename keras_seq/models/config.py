@@ -29,8 +29,8 @@ TINY = {"embedding_dim": 16, "units": 32, "num_layers": 1, "num_heads": 2, "feed
 
 _ORDER = (
     *("rnn", "gru", "lstm", "bilstm", "mingru", "minlstm", "mamba", "mamba2", "hawk", "gla", "gated_deltanet"),
-    *("deltaproduct", "kda", "xlstm", "rwkv7", "hybrid", "transformer", "gpt2", "llama", "bert", "modernbert"),
-    *("seq2seq", "t5"),
+    *("deltaproduct", "kda", "xlstm", "rwkv7", "hybrid", "qwen3_5", "transformer", "gpt2", "llama", "bert"),
+    *("modernbert", "seq2seq", "t5"),
 )  # of lists and help, where other models follow
 
 

@@ -1,4 +1,4 @@
-"""Pretrained weights in and out: Hugging Face folders of the families in `FAMILIES`, from GPT-2 to T5 and Mamba."""
+"""Pretrained weights in and out: Hugging Face folders of `FAMILIES`, from GPT-2 to T5, Qwen3.5 and Mamba."""
 
 from keras_seq.pretrained.families import FAMILIES
 from keras_seq.pretrained.folder_files import PretrainedError

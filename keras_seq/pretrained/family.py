@@ -78,7 +78,8 @@ class Family:
     """Keys that must have this value, also assumed where the key is missing."""
     ignored: frozenset[str]
     """Keys that do not change logits."""
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[Tensor, ...] | Callable[[Any], tuple[Tensor, ...]]
+    """The tensors; or a function that returns those of a config, where no shape tells how they lie."""
     tied: dict[str, str]
     """Names of tensors that a file may repeat, and whose values they must have."""
     buffers: str
@@ -97,6 +98,10 @@ class Family:
     """`(config, vocabulary_size, dtype, architecture) -> models`, for `build_models`."""
     complete: Callable[..., Any] | None = None
     """`(config, keys of config.json, names of tensors) -> config`, where only the tensors say what the model has."""
+
+    def of(self, config) -> "Family":
+        """Return the family with the tensors of a config."""
+        return dataclasses.replace(self, tensors=self.tensors(config)) if callable(self.tensors) else self
 
     def build_models(self, config, vocabulary_size, dtype=None, architecture="") -> tuple:
         """Build the model of a config; BERT's may have its encoder beside it."""
@@ -179,12 +184,12 @@ CONSTANTS = {  # of every config
     "auto_map": None,
 }
 NULLABLE = {"head_dim", "num_key_value_heads", "sliding_window", "pad_token_id"}  # null: by other keys, or off
-MAY_BE_ZERO = {"max_window_layers", "pad_token_id", "decoder_start_token_id"}
+MAY_BE_ZERO = {"max_window_layers", "num_experts", "pad_token_id", "decoder_start_token_id"}
 OBJECTS = {"rope_scaling", "rope_parameters"}
 LAYERS = {"n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers"}
 MAX_LAYERS = 10_000  # before a list of as many is made
 OTHER_VALUES = {  # a setting checks them itself
-    *("layer_types", "block_types", "time_step_limit", "time_step_rank"),
+    *("layer_types", "block_types", "time_step_limit", "time_step_rank", "mlp_only_layers"),
     *("dense_act_fn", "is_gated_act", "scale_decoder_outputs"),
 }
 

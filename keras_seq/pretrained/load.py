@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import keras
 
 from keras_seq import checks
-from keras_seq.pretrained.families import FAMILIES
+from keras_seq.pretrained.families import AROUND_TEXT, FAMILIES
 from keras_seq.pretrained.family import in_keys, read_config, shortened, vocabulary_size
 from keras_seq.pretrained.folder_files import PretrainedError, TensorFiles, read_json, read_tokenizer_files
 from keras_seq.pretrained.tensor_table import initialize, match, set_first_value, variables_of, without_memory
@@ -78,7 +78,7 @@ def load(
         checks.fraction("dropout", dropout)
     if isinstance(ignore, str):
         raise ValueError(f"ignore={ignore!r}; expected a list of patterns.")
-    values = read_json(folder / "config.json")
+    values = _of_text(read_json(folder / "config.json"))
     family = FAMILIES.get(values.get("model_type") if isinstance(values.get("model_type"), str) else None)
     if family is None:
         if (folder / "model.keras").exists():
@@ -116,7 +116,7 @@ def load(
     except ValueError as error:
         raise PretrainedError(f"config.json: {in_keys(family, str(error)).rstrip('.')}.") from None
     variables = variables_of(models)
-    tensors = match(family, {path: tuple(weight.shape) for path, weight in variables.items()}, files, ignore)
+    tensors = match(family.of(config), {path: tuple(weight.shape) for path, weight in variables.items()}, files, ignore)
     initialize(tensors, variables, files)
     for model in models:
         for variable in model.variables:
@@ -185,6 +185,17 @@ def _check_dtype(dtype):
             f"dtype={dtype!r}; expected a policy of floats, such as 'float32' or 'mixed_bfloat16': "
             "model.quantize('int8') comes after loading."
         )
+
+
+def _of_text(values):
+    """Return the keys of a config.json; of a model of images, those of the model for text that it holds."""
+    kind = values.get("model_type")
+    if not isinstance(kind, str) or kind not in AROUND_TEXT:
+        return values
+    text = values.get("text_config")
+    if not isinstance(text, dict):
+        raise PretrainedError(f"config.json: text_config={text!r:.80}; expected an object.")
+    return {key: value for key, value in values.items() if key not in AROUND_TEXT[kind]} | text
 
 
 def _architecture(family, values):

@@ -21,7 +21,7 @@ from safetensors.numpy import save_file
 
 from keras_seq import checks
 from keras_seq.files import atomic_folder, is_free
-from keras_seq.layers import GriffinRecurrentBlock, TransformerBlock
+from keras_seq.layers import GatedDeltaNet, GriffinRecurrentBlock, TransformerBlock
 from keras_seq.layers.introspection import check_tokenizer, iter_layers
 from keras_seq.models import EncoderDecoder, LanguageModel
 from keras_seq.models.lora import is_adapter, merged_values
@@ -54,8 +54,8 @@ def save(
 
     Args:
         model: A model of `GPT2Config`, `LlamaConfig`, `MambaConfig`, `Mamba2Config`, `RecurrentGemmaConfig`,
-            `T5Config`, `BertConfig` or `ModernBertConfig`, or `masked_lm(encoder)`; it may have been trained, saved and
-            loaded. Adapters are merged in the file.
+            `Qwen35Config`, `T5Config`, `BertConfig` or `ModernBertConfig`, or `masked_lm(encoder)`; it may have been
+            trained, saved and loaded. Adapters are merged in the file.
         folder: The folder to write: a new one, at once when it is whole, or an empty one.
         tokenizer: Its tokenizer, or None.
         dtype: `"float32"`, `"float16"` or `"bfloat16"`.
@@ -95,7 +95,7 @@ def save(
     }
     with atomic_folder(folder) as temporary:
         (temporary / "config.json").write_text(json.dumps(values, indent=2), encoding="utf-8")
-        _write_tensors(temporary, family, architecture, _merged(model), DTYPES[dtype], max_shard_bytes)
+        _write_tensors(temporary, family.of(config), architecture, _merged(model), DTYPES[dtype], max_shard_bytes)
         if tokenizer is not None:
             write_tokenizer_files(temporary, tokenizer)
     return architecture
@@ -131,14 +131,14 @@ def find_family(model: keras.Model, vocabulary_size: int) -> tuple[Family, objec
         changes = differences(family, config) if same else ["the layers of " + _nearest(model)]
         if not changes:
             return family, config
-        near = min(near or (math.inf,), (len(changes), family.model_type, changes))
+        near = min(near or (math.inf,), (not same, len(changes), family.model_type, changes))
     if near is None:
         raise PretrainedError(
             f"No class of transformers computes what {model.name} does; the nearest is keras_seq's {_nearest(model)}: "
             f"train one of {', '.join(dict.fromkeys(f.config.__name__ for f in FAMILIES.values()))}, for instance by "
-            "keras-seq train TEXT --model llama (or gpt2, mamba, mamba2)."
+            "keras-seq train TEXT --model llama (or gpt2, mamba, mamba2, qwen3_5)."
         )
-    _, model_type, changes = near
+    *_, model_type, changes = near
     raise PretrainedError(
         f"No class of transformers computes what {model.name} does; {model_type!r} would, with {', '.join(changes)}."
     )
@@ -149,6 +149,8 @@ def _nearest(model):
         return "T5Config"
     if any(isinstance(layer, GriffinRecurrentBlock) for layer in iter_layers(model)):
         return "RecurrentGemmaConfig"
+    if any(isinstance(layer, GatedDeltaNet) for layer in iter_layers(model)):
+        return "Qwen35Config"
     if any(isinstance(layer, TransformerBlock) for layer in iter_layers(model)):
         return "LlamaConfig"
     return "MambaConfig" if isinstance(model, LanguageModel) else "BertConfig"

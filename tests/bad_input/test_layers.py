@@ -29,13 +29,15 @@ LAYERS = [  # what is made, its other arguments, the argument, its bad values
     *((kind, {}, "num_heads", WHOLE) for kind in (*HEADED, layers.MultiHeadSelfAttention, layers.CrossAttention)),
     *((kind, {}, "units", WHOLE) for kind in (layers.MinGRU, layers.MinLSTM)),
     (layers.CausalDepthwiseConv1D, {}, "kernel_size", WHOLE),
+    (layers.CausalDepthwiseConv1D, {}, "use_bias", (0, "x", None)),
     *((layers.SelectiveStateSpace, {}, name, WHOLE) for name in ("state_dim", "expand", "kernel_size")),
     (layers.SelectiveStateSpace, {}, "dt_rank", NO_SIZES),
     *((layers.GriffinRecurrentBlock, HEADS, *case) for case in (("head_dim", NO_SIZES), ("kernel_size", WHOLE))),
     *((layers.Mamba2, HEADS, name, WHOLE) for name in ("head_dim", "state_dim", "num_groups")),
     *((layers.GatedLinearAttention, HEADS, *case) for case in (("key_dim", NO_SIZES), ("gate_rank", WHOLE))),
     *((layers.GatedDeltaNet, HEADS, *case) for case in (("value_dim", NO_SIZES), ("num_householder", WHOLE))),
-    (layers.GatedDeltaNet, HEADS, "allow_neg_eigval", (0, 1, "x", None)),
+    (layers.GatedDeltaNet, HEADS, "num_key_heads", (*NO_SIZES, 3)),
+    *((layers.GatedDeltaNet, HEADS, name, (0, 1, "x", None)) for name in ("allow_neg_eigval", "use_conv_bias")),
     *((layers.KimiDeltaAttention, HEADS, name, NO_SIZES) for name in ("key_dim", "value_dim", "gate_rank")),
     (layers.MLSTM, HEADS, "qkv_block_size", WHOLE),
     (layers.RWKV7TimeMix, HEADS, "rank", NO_SIZES),
@@ -52,6 +54,10 @@ LAYERS = [  # what is made, its other arguments, the argument, its bad values
     (layers.MultiHeadSelfAttention, HEADS, "num_key_value_heads", (0, -1, 3, "x", 1.5)),
     (layers.MultiHeadSelfAttention, HEADS, "positions", ("x", 7)),
     *((kind, HEADS, "scale", (0, -1, "x", True)) for kind in (layers.MultiHeadSelfAttention, layers.CrossAttention)),
+    *(
+        (kind, HEADS, "qk_normalization", ("layer", None, 7))
+        for kind in (layers.MultiHeadSelfAttention, layers.CrossAttention)
+    ),
     *((layers.MultiHeadSelfAttention, HEADS, name, (0, "x", None)) for name in ("use_output_gate", "use_sinks")),
     *((layers.MultiHeadSelfAttention, HEADS, name, NO_SIZES) for name in ("key_dim", "value_dim", "sliding_window")),
     (layers.PositionalEncoding, {}, "base", ABOVE_ZERO),

@@ -117,7 +117,9 @@ def test_models_of_every_kind_train_in_one_comparison(smoke):
         windows = json.loads((smoke.folder / f"{row['model']}-seed0/config.json").read_text(encoding="utf-8"))[
             "windows"
         ]
-        assert windows == ("random" if row["model"] in {"transformer", "gpt2", "llama", "hybrid"} else "stateful")
+        assert windows == (
+            "random" if row["model"] in {"transformer", "gpt2", "llama", "hybrid", "qwen3_5"} else "stateful"
+        )
 
 
 def test_the_curve_has_a_line_for_every_interval_and_validation(smoke):

@@ -13,7 +13,8 @@ numpy = ops.convert_to_numpy
 
 def oracle(layer, x, before=None):
     """The sum of the module's docstring, term by term, in float64."""
-    kernel, bias = (numpy(v).astype("float64") for v in (layer.kernel, layer.bias))
+    kernel = numpy(layer.kernel).astype("float64")
+    bias = numpy(layer.bias).astype("float64") if layer.use_bias else 0
     size = len(kernel)
     before = np.zeros((len(x), size - 1, x.shape[-1])) if before is None else before
     y = np.zeros(x.shape)
@@ -47,9 +48,10 @@ def wide(y):
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-@pytest.mark.parametrize("length", [1, 2, T])
-def test_it_is_the_formula(float64, exact, made, size, length):
-    layer, x, before = made(size, dtype="float64"), inputs(length=length, dtype="float64"), a_state(size, "float64")
+@pytest.mark.parametrize(("length", "use_bias"), [(1, True), (2, False), (T, True), (T, False)])
+def test_it_is_the_formula(float64, exact, made, size, length, use_bias):
+    layer = made(size, use_bias=use_bias, dtype="float64")
+    x, before = inputs(length=length, dtype="float64"), a_state(size, "float64")
     np.testing.assert_allclose(numpy(layer(x)), oracle(layer, x), **exact)
     y, state = layer(x, state=ops.convert_to_tensor(before), return_state=True)
     np.testing.assert_allclose(numpy(y), oracle(layer, x, before), **exact)

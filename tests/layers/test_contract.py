@@ -67,6 +67,7 @@ CASES = {
         lambda **k: layers.MultiHeadSelfAttention(
             num_heads=4, key_dim=2, value_dim=3, num_key_value_heads=2, causal=True, sliding_window=4,
             positions=layers.RotaryPositions(base=50.0), use_qk_norm=True, use_output_gate=True, use_sinks=True,
+            qk_normalization="zero_centered_rms",
             dropout=0.3, kernel_initializer="he_normal", output_initializer="orthogonal", seed=3, scale=0.7, **k,
         ),
         dropout=0.3, seed=True,
@@ -162,8 +163,9 @@ CASES = {
     ),
     "GatedDeltaNet": Case(
         lambda **k: layers.GatedDeltaNet(
-            num_heads=2, key_dim=3, value_dim=5, kernel_size=2, num_householder=2, allow_neg_eigval=True, epsilon=1e-3,
-            use_bias=True, kernel_initializer="he_normal", output_initializer="orthogonal", **k,
+            num_heads=4, key_dim=3, value_dim=5, kernel_size=2, num_householder=2, allow_neg_eigval=True, epsilon=1e-3,
+            num_key_heads=2, use_conv_bias=False, use_bias=True, kernel_initializer="he_normal",
+            output_initializer="orthogonal", **k,
         )
     ),
     "KimiDeltaAttention": Case(

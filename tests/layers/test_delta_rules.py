@@ -101,31 +101,32 @@ def test_it_is_gated_delta_product(float64, gradients, length, strongest):
     check_gradients_of_the_oracle(gated_delta_product, naive_recurrent_gated_delta_product, values, gradients)
 
 
-def test_gated_delta_net_is_that_of_transformers():
-    torch, (H, K, V) = pytest.importorskip("torch"), (2, 3, 5)
+@pytest.mark.parametrize("heads_per_key", [1, 3])
+def test_gated_delta_net_is_that_of_transformers(heads_per_key):
+    torch, (G, K, V) = pytest.importorskip("torch"), (2, 3, 5)
+    H = G * heads_per_key
     qwen = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
     config = qwen.Qwen3NextConfig(
-        hidden_size=D, linear_num_value_heads=H, linear_num_key_heads=H, linear_key_head_dim=K,
+        hidden_size=D, linear_num_value_heads=H, linear_num_key_heads=G, linear_key_head_dim=K,
         linear_value_head_dim=V, linear_conv_kernel_dim=4, rms_norm_eps=1e-3, num_hidden_layers=1, vocab_size=7,
     )  # fmt: skip
     theirs = drawn(qwen.Qwen3NextGatedDeltaNet(config, 0))
     x = inputs(70, "float32")  # more than a chunk
     expected = array(theirs(torch.tensor(x)))
-    ours = layers.GatedDeltaNet(H, K, V, epsilon=1e-3)
+    ours = layers.GatedDeltaNet(H, K, V, epsilon=1e-3, num_key_heads=G, use_conv_bias=False)
     ours.build(x.shape)
 
-    def columns(kernel, sizes):  # each head has its columns for all parts side by side
-        parts = np.split(kernel.reshape(D, H, -1), np.cumsum(sizes)[:-1], axis=2)
+    def columns(kernel, sizes):  # each head of keys has its columns for all parts side by side
+        parts = np.split(kernel.reshape(D, G, -1), np.cumsum(sizes)[:-1], axis=2)
         return [part.reshape(D, -1) for part in parts]
 
-    qkvz = columns(array(theirs.in_proj_qkvz.weight).T, [K, K, V, V])
+    qkvz = columns(array(theirs.in_proj_qkvz.weight).T, [K, K, heads_per_key * V, heads_per_key * V])
     for dense, kernel in zip((ours.query_dense, ours.key_dense, ours.value_dense, ours.gate_dense), qkvz, strict=True):
         dense.set_weights([kernel])
-    ba = columns(array(theirs.in_proj_ba.weight).T, [1, 1])
+    ba = columns(array(theirs.in_proj_ba.weight).T, [heads_per_key, heads_per_key])
     for dense, kernel in zip((ours.beta_dense, ours.dt_dense), ba, strict=True):
         dense.set_weights([kernel])
-    convolution = array(theirs.conv1d.weight)[:, 0, ::-1].T
-    ours.convolution.set_weights([convolution, np.zeros(convolution.shape[1])])
+    ours.convolution.set_weights([array(theirs.conv1d.weight)[:, 0, ::-1].T])
     ours.dt_bias.assign(array(theirs.dt_bias))
     ours.log_a.assign(array(theirs.A_log))
     ours.scale.assign(array(theirs.norm.weight))
@@ -188,10 +189,15 @@ def test_kimi_delta_attention_is_that_of_transformers():
     np.testing.assert_allclose(numpy(ours(x)), expected, atol=2e-5)
 
 
-def test_gated_delta_product_is_the_formula(float64, exact, randomize):
+@pytest.mark.parametrize(("heads_per_key", "use_conv_bias"), [(1, True), (2, False)])
+def test_gated_delta_product_is_the_formula(float64, exact, randomize, heads_per_key, use_conv_bias):
     """One key, value and beta after the other, of which each has columns of its own."""
-    (H, K, V), count, length = (2, 3, 4), 3, 20
-    layer = layers.GatedDeltaNet(H, K, V, num_householder=count, allow_neg_eigval=True, use_bias=True, dtype="float64")
+    (G, K, V), count, length = (2, 3, 4), 3, 20
+    H = G * heads_per_key
+    layer = layers.GatedDeltaNet(
+        H, K, V, num_householder=count, allow_neg_eigval=True, use_bias=True, num_key_heads=G,
+        use_conv_bias=use_conv_bias, dtype="float64",
+    )  # fmt: skip
     x = inputs(length)
     layer.build(x.shape)
     randomize(layer, scale=0.7)
@@ -204,9 +210,11 @@ def test_gated_delta_product_is_the_formula(float64, exact, randomize):
 
     u = np.concatenate([dense(part) for part in (layer.query_dense, layer.key_dense, layer.value_dense)], axis=-1)
     padded, kernel = np.pad(u, [(0, 0), (3, 0), (0, 0)]), of(layer.convolution.kernel)
-    u = silu(sum(padded[:, 3 - n : 3 - n + length] * kernel[n] for n in range(4)) + of(layer.convolution.bias))
-    q, k, v = np.split(u, [H * K, H * K * (1 + count)], axis=-1)
-    q, k, v = q.reshape(B, length, H, K), k.reshape(B, length, count, H, K), v.reshape(B, length, count, H, V)
+    bias = of(layer.convolution.bias) if use_conv_bias else 0
+    u = silu(sum(padded[:, 3 - n : 3 - n + length] * kernel[n] for n in range(4)) + bias)
+    q, k, v = np.split(u, [G * K, G * K * (1 + count)], axis=-1)
+    q, k, v = q.reshape(B, length, G, K), k.reshape(B, length, count, G, K), v.reshape(B, length, count, H, V)
+    q, k = (part[..., np.arange(H) // heads_per_key, :] for part in (q, k))
     q, k = (part / np.sqrt((part**2).sum(-1, keepdims=True) + 1e-6) for part in (q, k))
     beta = 2 * sigmoid(dense(layer.beta_dense)).reshape(B, length, count, H)
     alpha = np.exp(-np.exp(of(layer.log_a)) * np.log1p(np.exp(dense(layer.dt_dense) + of(layer.dt_bias))))

@@ -99,6 +99,7 @@ def oracle(x, w, heads, groups, mask, positions=None, scale=None):
         {"num_heads": 2, "sliding_window": 2},
         {"num_heads": 4, "num_key_value_heads": 2, "sliding_window": 4, "use_sinks": True},
         {"num_heads": 2, "causal": True, "sliding_window": 3, "use_qk_norm": True, "use_bias": False},
+        {"num_heads": 2, "use_qk_norm": True, "qk_normalization": "zero_centered_rms", "use_output_gate": True},
         {"num_heads": 4, "value_dim": 3, "num_key_value_heads": 2, "use_output_gate": True, "use_sinks": True},
         {"num_heads": 4, "num_key_value_heads": 2, "causal": True, "positions": ForgettingPositions()},
         {
@@ -122,9 +123,11 @@ def test_it_is_the_formula(float64, exact, randomize, options):
         mask &= distance >= 0
     if options.get("sliding_window"):
         mask &= np.abs(distance) < options["sliding_window"]
-    heads, positions = options["num_heads"], options.get("positions")
+    heads, weights, positions = options["num_heads"], weights_of(layer), options.get("positions")
+    if options.get("qk_normalization") == "zero_centered_rms":
+        weights |= {name: 1 + value for name, value in weights.items() if name.endswith("normalization/scale")}
     scale = options.get("scale", getattr(positions, "scale", None))
-    expected = oracle(x, weights_of(layer), heads, options.get("num_key_value_heads", heads), mask, positions, scale)
+    expected = oracle(x, weights, heads, options.get("num_key_value_heads", heads), mask, positions, scale)
     if options.get("use_qk_norm") and keras.backend.backend() != "tensorflow":
         exact = {"rtol": 1e-4, "atol": 1e-5}  # Keras normalizes in float32 there
     np.testing.assert_allclose(numpy(layer(x)), expected, **exact)

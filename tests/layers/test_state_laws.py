@@ -23,6 +23,9 @@ MIXERS = {
     "Mamba2": lambda **k: layers.Mamba2(2, head_dim=3, state_dim=4, kernel_size=3, **k),
     "GatedLinearAttention": lambda **k: layers.GatedLinearAttention(2, gate_rank=3, **k),
     "GatedDeltaNet": lambda **k: layers.GatedDeltaNet(2, kernel_size=3, **k),
+    "GatedDeltaNet, shared keys": lambda **k: layers.GatedDeltaNet(
+        4, 2, 3, kernel_size=3, num_key_heads=2, use_conv_bias=False, **k
+    ),
     "Gated DeltaProduct": lambda **k: layers.GatedDeltaNet(
         2, kernel_size=3, num_householder=2, allow_neg_eigval=True, **k
     ),

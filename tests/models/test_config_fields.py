@@ -16,6 +16,7 @@ NUMBERS = {
     *("embedding_dim", "units", "num_layers", "num_encoder_layers", "num_decoder_layers", "num_heads"),
     *("num_key_value_heads", "feed_forward_dim", "context_length", "kernel_size", "state_dim", "expand", "head_dim"),
     *("num_groups", "gate_rank", "rank", "num_householder", "num_tags", "num_segments", "sliding_window", "lru_width"),
+    *("linear_num_key_heads", "linear_num_value_heads", "linear_key_dim", "linear_value_dim"),
     *("num_buckets", "max_distance", "global_attention_interval"),
 }
 WRONG = {
@@ -38,6 +39,10 @@ OF_ONE["transformer"] |= {"kernel_size": 1}
 OF_ONE["mamba2"] |= {"num_groups": 3, "use_bias": "x", "epsilon": 0.0}
 OF_ONE["llama"] |= {"num_key_value_heads": 3}
 OF_ONE["t5"] = {"num_buckets": 3, "max_distance": 16, "decoder_start_token_id": VOCABULARY, "key_dim": 0}
+OF_ONE["qwen3_5"] = {
+    **{"num_key_value_heads": 3, "key_dim": 6, "linear_num_key_heads": 3, "kernel_size": 1, "context_length": None},
+    **{"positions": None, "attention_bias": "x", "epsilon": 0.0},
+}
 OF_ONE["modernbert"] = {
     **{"num_heads": 3, "positions": None, "local_positions": {}, "pad_token_id": VOCABULARY, "epsilon": 0.0},
     **{"normalization_bias": 1},
@@ -225,6 +230,23 @@ KINDS = {
     ),
     "llama with gates": lambda draw, heads: models.LlamaConfig(
         2 * 2 * heads * draw(4), draw(3), 2 * heads, heads, draw(20), draw(9), **GATES, attention_bias=draw(2) > 1
+    ),
+    "qwen3_5": lambda draw, heads: models.Qwen35Config(
+        draw(9),
+        3,
+        "da",
+        2 * heads,
+        heads,
+        8 * draw(2),
+        heads,
+        2 * heads,
+        draw(5),
+        draw(5),
+        1 + draw(3),
+        draw(9),
+        9,
+        attention_bias=draw(2) > 1,
+        tie_embeddings=draw(2) > 1,
     ),
     "encoder": lambda draw, heads: models.BertConfig(heads * draw(5), draw(3), heads, draw(20), draw(9), draw(3)),
     "modernbert": lambda draw, heads: models.ModernBertConfig(

@@ -22,6 +22,7 @@ SMALL = {
     "xlstm": models.XLSTMConfig(**WITH_FEED_FORWARD),
     "rwkv7": models.RWKV7Config(**WITH_FEED_FORWARD, rank=3),
     "hybrid": models.HybridConfig(**WITH_FEED_FORWARD, context_length=6),
+    "qwen3_5": models.Qwen35Config(**WITH_FEED_FORWARD, pattern="dda", key_dim=8, context_length=6),
 }
 each = pytest.mark.parametrize("name", SMALL)
 
@@ -51,6 +52,7 @@ def test_a_pattern_is_repeated_over_the_blocks():
     model = dataclasses.replace(SMALL["hybrid"], num_layers=6, pattern="dgkmar").build_model(V)
     linear = [layers.GatedDeltaNet, layers.GatedLinearAttention, layers.KimiDeltaAttention, layers.Mamba2]
     assert kinds(model) == [*linear, attention, griffin]
+    assert kinds(SMALL["qwen3_5"].build_model(V)) == [layers.GatedDeltaNet, layers.GatedDeltaNet, attention]
     assert kinds(SMALL["xlstm"].build_model(V)) == [layers.MLSTM, layers.MLSTM, layers.SLSTM]
 
 

@@ -60,6 +60,9 @@ def test_every_matrix_is_covered_and_a_file_brings_it_back(randomize, tmp_path, 
     model.quantize(mode)
     covers_all(model, mode)
     after, step = logits_of(model), {"int8": 0.05, "int4": 0.6}[mode]
+    step *= (
+        3 if name == "qwen3_5" else 1
+    )  # the scales of whose norms are 1 plus such weights: larger, and so is rounding
     assert 0 < np.abs(after - before).max() < step * np.abs(before).max()
     save_model(tmp_path / "model.keras", model)
     loaded = load_untrusted_model(tmp_path / "model.keras")

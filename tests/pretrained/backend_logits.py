@@ -15,6 +15,7 @@ from keras_seq.models import (
     Mamba2Config,
     MambaConfig,
     ModernBertConfig,
+    Qwen35Config,
     RecurrentGemmaConfig,
     T5Config,
     masked_lm,
@@ -28,6 +29,7 @@ BUILT = {
     "mamba2": Mamba2Config(16, num_layers=2, state_dim=4),
     "gemma": RecurrentGemmaConfig(16, num_layers=3, feed_forward_dim=24, sliding_window=7),
     "t5": T5Config(16, 2, 3, 2, 5, 24, 8, 12, activation="geglu_tanh", tie_embeddings=False, scale_logits=False),
+    "qwen3_5": Qwen35Config(16, num_layers=2, pattern="da", feed_forward_dim=24, key_dim=8, context_length=32),
 }
 ENCODERS = {"modernbert": ModernBertConfig(16, 4, 2, 24, 32, sliding_window=3, pad_token_id=7)}
 IDS = np.random.default_rng(0).integers(0, V, (2, 13)).astype("int32")

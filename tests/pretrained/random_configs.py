@@ -38,6 +38,43 @@ T5 = {
     **{"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "decoder_start_token_id": 0},
 }
 T5_1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+QWEN3_5 = {
+    **{"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 16},
+    **{"num_key_value_heads": 2, "intermediate_size": 37, "max_position_embeddings": 96, "linear_num_key_heads": 2},
+    **{"linear_num_value_heads": 6, "linear_key_head_dim": 7, "linear_value_head_dim": 5},
+    "rms_norm_eps": 1e-3,  # 1e-6 makes much of the rounding of outputs near 0, in transformers as here
+}
+QWEN3_NEXT = QWEN3_5 | {"num_experts": 0}
+LINEAR, FULL = "linear_attention", "full_attention"
+VARIANTS = {  # of both
+    "": {},
+    "-tied": {
+        "tie_word_embeddings": True,
+        "vocab_size": 7,
+        "num_hidden_layers": 3,
+        "layer_types": [LINEAR] * 2 + [FULL],
+    },
+    "-biases": {
+        "attention_bias": True,
+        "num_hidden_layers": 2,
+        "layer_types": [FULL, LINEAR],
+        "num_key_value_heads": 1,
+    },
+    "-heads": {
+        **{"linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_conv_kernel_dim": 2, "rms_norm_eps": 0.03},
+        **{"num_hidden_layers": 2, "layer_types": [LINEAR, FULL]},
+    },
+    "-rotation": {
+        "rope_parameters": {"rope_type": "default", "rope_theta": 77.0, "partial_rotary_factor": 0.5},
+        **{"num_hidden_layers": 2, "layer_types": [LINEAR, FULL], "rms_norm_eps": 1e-6},
+    },
+    "-yarn": {
+        "rope_parameters": ROPE["yarn"],
+        "num_hidden_layers": 2,
+        "layer_types": [FULL, LINEAR],
+        "head_dim": 8,
+    },
+}
 CONFIGS = {
     "gpt2": ("GPT2LMHeadModel", GPT2),
     "gpt2-inner": ("GPT2LMHeadModel", GPT2 | {"n_inner": 13, "activation_function": "gelu"}),
@@ -91,6 +128,12 @@ CONFIGS = {
         LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}, "num_key_value_heads": 2},
     ),
     "qwen3-deep": ("Qwen3ForCausalLM", LLAMA | {"num_hidden_layers": 3, "vocab_size": 7, "num_key_value_heads": 2}),
+    **{f"qwen3_5{name}": ("Qwen3_5ForCausalLM", QWEN3_5 | changes) for name, changes in VARIANTS.items()},
+    **{f"qwen3_next{name}": ("Qwen3NextForCausalLM", QWEN3_NEXT | changes) for name, changes in VARIANTS.items()},
+    "qwen3_next-heads": (
+        "Qwen3NextForCausalLM",
+        QWEN3_NEXT | VARIANTS["-heads"] | {"num_experts": 4, "mlp_only_layers": [0], "decoder_sparse_step": 3},
+    ),
     "mamba": ("MambaForCausalLM", MAMBA),
     "mamba-untied": ("MambaForCausalLM", MAMBA | {"tie_word_embeddings": False, "vocab_size": 7}),
     "mamba-biases": ("MambaForCausalLM", MAMBA | {"use_bias": True}),
@@ -166,7 +209,8 @@ CONFIGS = {
 }
 OFTEN = {"gpt2", "gpt2-untied", "llama-gqa", "llama-biases", "llama-llama3", "llama-yarn", "llama-linear", "mistral"}
 OFTEN |= {"mistral-full", "qwen2-windows", "qwen3-biases", "mamba-rank", "mamba2", "gemma", "gemma-lru"}
-OFTEN |= {"t5", "t5-1.1", *(name for name in CONFIGS if name.startswith(("bert-", "modernbert")))}
+OFTEN |= {"qwen3_5", "qwen3_5-biases", "qwen3_next", "t5", "t5-1.1"}
+OFTEN |= {name for name in CONFIGS if name.startswith(("bert-", "modernbert"))}
 """The others are like one of these but for a number or a key; their tests are rare."""
 
 

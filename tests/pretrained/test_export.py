@@ -16,7 +16,13 @@ from keras_seq.models import OnnxModel
 from tests.conftest import often
 
 pytestmark = pytest.mark.any_backend
-NAMES = ["llama-gqa", "qwen3", "mamba2", "gemma"]  # caches; one head of norms more; a state of one size; both kinds
+NAMES = [
+    "llama-gqa",
+    "qwen3",
+    "mamba2",
+    "gemma",
+    "qwen3_5",
+]  # caches; one head of norms more; a state of one size; both
 NEW = 64  # ids
 
 

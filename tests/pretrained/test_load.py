@@ -22,14 +22,24 @@ from keras_seq.generation.sampling_loop import SamplingLoop
 from keras_seq.generation.search import beam_search, greedy, log_softmax
 from keras_seq.models import PUBLISHED_CONFIGS
 from keras_seq.ops.compiled import compiled
-from tests.pretrained.random_configs import CONFIGS, OFTEN
+from tests.pretrained.random_configs import CONFIGS, OFTEN, QWEN3_5, random_model
 
 CAUSAL = [name for name in CONFIGS if "bert" not in name and not name.startswith("t5")]
 T5 = [name for name in CONFIGS if name.startswith("t5")]
 MODERNBERT = [name for name in CONFIGS if name.startswith("modernbert")]
 BERT = [name for name in CONFIGS if name.startswith("bert")]
-GENERATED = ["llama-gqa", "gpt2", "mistral", "qwen2-windows", "qwen3", "mamba", "mamba2", "gemma"]  # one a family
-STEPPED = ["gpt2", "llama-yarn", "mistral", "mamba2", "gemma"]  # one a kind of state, and a scaled rotation
+GENERATED = [
+    "llama-gqa",
+    "gpt2",
+    "mistral",
+    "qwen2-windows",
+    "qwen3",
+    "qwen3_5",
+    "mamba",
+    "mamba2",
+    "gemma",
+]  # one a family
+STEPPED = ["gpt2", "llama-yarn", "mistral", "qwen3_5", "mamba2", "gemma"]  # one a kind of state, and a scaled rotation
 T = 23
 MAX_ERROR = 2e-5  # of the largest logit
 
@@ -74,7 +84,7 @@ def test_right_padding_and_steps_equal_it_too(hugging_face, loaded, name):
         assert_same(logits, theirs(torch.tensor(ids[:, : t + 1])).logits[:, -1])
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama-gqa", "mistral"])
+@pytest.mark.parametrize("name", ["gpt2", "llama-gqa", "mistral", "qwen3_5"])
 def test_left_padding_is_no_position(hugging_face, loaded, name):
     """As in transformers, whose users count the positions by the mask."""
     theirs, ours = hugging_face(name).model, loaded(name)
@@ -241,6 +251,50 @@ def test_the_older_keys_of_modernbert_say_the_same(hugging_face, loaded, tmp_pat
 def test_the_head_for_the_next_sentence_is_left_out_only_where_that_is_said(hugging_face, loaded):
     folder = hugging_face("bert-pretraining").folder
     with pytest.raises(pretrained.PretrainedError, match=r"also holds cls\.seq_relationship\.bias, cls"):
+        pretrained.load(folder)
+
+
+@pytest.fixture(scope="module")
+def of_images(tmp_path_factory):
+    """A Qwen3.5 of images with random weights, and its folder, with what published ones have for further ids."""
+    from safetensors.numpy import load_file, save_file
+
+    rope = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25}
+    rope |= {"mrope_section": [1, 1, 0], "mrope_interleaved": True}
+    others = {"mtp_num_hidden_layers": 1, "full_attention_interval": 4, "attn_output_gate": True}
+    vision = {"depth": 1, "hidden_size": 8, "num_heads": 2, "intermediate_size": 8, "out_hidden_size": 24}
+    ids = {"image_token_id": 37, "video_token_id": 38, "vision_start_token_id": 39, "vision_end_token_id": 40}
+    config = {"text_config": {**QWEN3_5, **others, "rope_parameters": rope}, "vision_config": vision, **ids}
+    model = random_model("Qwen3_5ForConditionalGeneration", config)
+    folder = tmp_path_factory.mktemp("images") / "folder"
+    model.save_pretrained(folder)
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {"mtp.norm.weight": np.ones(24)}, folder / "model.safetensors")
+    return model, folder
+
+
+def test_the_text_of_a_model_of_images_is_read(of_images, tmp_path):
+    theirs, folder = of_images
+    ids = some_ids(37)
+    reference = theirs(torch.tensor(ids)).logits
+    assert_same(pretrained.load(folder).model(ids), reference)
+    transformers.AutoModelForCausalLM.from_pretrained(folder).save_pretrained(tmp_path / "text")
+    assert_same(pretrained.load(tmp_path / "text").model(ids), reference)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"text_config": None}, r"text_config=None; expected an object\.$"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config={'bits': 4}; expected None"),
+        ({"audio_config": {}}, "audio_config={} is unknown for model_type='qwen3_5_text'"),
+    ],
+)
+def test_what_is_around_a_text_is_known(of_images, tmp_path, changes, message):
+    folder = shutil.copytree(of_images[1], tmp_path / "folder")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(pretrained.PretrainedError, match=rf"^config\.json: {message}"):
         pretrained.load(folder)
 
 

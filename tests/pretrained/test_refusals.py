@@ -103,6 +103,22 @@ def test_configs_that_say_something_else_are_refused(folder, changes, message):
         ("gemma", {"hidden_activation": "gelu"}, "hidden_activation='gelu'; expected 'gelu_pytorch_tanh'"),
         ("gemma", {"block_types": ["recurrent", "mamba"]}, "expected a list of 'recurrent' and 'attention'"),
         ("gemma", {"rope_parameters": {"rope_type": "yarn"}}, "expected no scaling"),
+        (
+            "qwen3_5",
+            {"linear_num_key_heads": 4},
+            "linear_num_key_heads=4; expected a divisor of linear_num_value_heads=6",
+        ),
+        ("qwen3_5", {"head_dim": 6}, "head_dim=6, of which 1 are rotated; expected an even number"),
+        (
+            "qwen3_5",
+            {"layer_types": ["full_attention"]},
+            "expected num_hidden_layers=4 of 'linear_attention' and 'full_",
+        ),
+        ("qwen3_5", {"partial_rotary_factor": 0.3}, "partial_rotary_factor=0.3, and 0.25 in rope_parameters"),
+        ("qwen3_5", {"attn_output_gate": False}, "attn_output_gate=False; expected True"),
+        ("qwen3_5", {"linear_conv_kernel_dim": 1}, "linear_conv_kernel_dim=1; expected at least 2"),
+        ("qwen3_next", {"num_experts": 8}, "num_experts=8 in layer 0; expected 0, or every layer in mlp_only_layers"),
+        ("qwen3_next", {"num_experts": 8, "mlp_only_layers": [0], "decoder_sparse_step": 3}, "=8 in layer 2; exp"),
         ("bert-encoder", {"hidden_size": 25}, "num_attention_heads=3; expected a divisor of hidden_size=25."),
         ("gpt2", {"n_head": 5}, "n_head=5; expected a divisor of n_embd=24."),
         ("gemma", {"lru_width": 25}, "lru_width=25; expected a multiple of num_attention_heads=3"),
@@ -160,6 +176,8 @@ def wrong_values(key, default):
         return ["linear", 7, 0, True, [], [{}]]
     if isinstance(default, str):
         return ["other", 2.0 if key == "time_step_rank" else 7, True, None, [default], {}]
+    if key == "mlp_only_layers":
+        return ["0", 7, True, ["0"], [None], [True], {}]
     if isinstance(default, list) or key == "layer_types":
         return ["attention", 7, True, [7], [None], {}, []]
     numbers = ["7", "", True, [7], {}, -1, 10**400]
@@ -171,8 +189,8 @@ def wrong_values(key, default):
     return [*numbers, 2.0, 2**31, *([] if nullable else [None]), *([] if key in MAY_BE_ZERO else [0])]
 
 
-ONE_A_FAMILY = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "bert-encoder", "modernbert", "mamba", "mamba2", "gemma"]
-ONE_A_FAMILY += ["t5"]
+ONE_A_FAMILY = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "qwen3_5", "qwen3_next", "bert-encoder", "modernbert"]
+ONE_A_FAMILY += ["mamba", "mamba2", "gemma", "t5"]
 
 
 @pytest.mark.parametrize("name", ONE_A_FAMILY)
@@ -380,7 +398,8 @@ def test_tensors_that_do_not_fit_are_refused(folder):
 @settings(max_examples=25, deadline=None)
 def test_any_value_of_any_key_loads_or_is_refused_in_one_sentence(hugging_face, tmp_path_factory, data):
     """Values of any JSON type; shapes are checked before weights are made, so that no number is too large."""
-    names = ["gpt2", "llama-gqa", "qwen2-windows", "mamba-rank", "mamba2", "gemma", "bert-encoder", "modernbert", "t5"]
+    names = ["gpt2", "llama-gqa", "qwen2-windows", "qwen3_5", "mamba-rank", "mamba2", "gemma", "bert-encoder"]
+    names += ["modernbert", "t5"]
     name = data.draw(st.sampled_from(names))
     folder = tmp_path_factory.mktemp("any") / "folder"
     shutil.copytree(hugging_face(name).folder, folder)

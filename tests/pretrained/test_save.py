@@ -14,6 +14,7 @@ from keras import ops
 from safetensors.numpy import load_file
 
 from keras_seq import layers, models, pretrained
+from keras_seq.pretrained.tensor_table import expected_tensors, tensor_of, variables_of
 from keras_seq.saving import load_untrusted_model, save_model
 from tests.pretrained.backend_logits import BUILT, V
 from tests.pretrained.random_configs import CONFIGS
@@ -21,8 +22,10 @@ from tests.pretrained.test_load import assert_same, few, some_ids
 
 # one a family, biases, rotations and what another family is nearest to; what is read is tested in test_load.py
 WRITTEN = {"gpt2", "llama-yarn", "mistral", "mistral-full", "qwen2-windows", "qwen3-biases"}
-WRITTEN |= {"mamba-rank", "mamba2", "gemma", "bert-masked-lm", "t5", "t5-1.1", "t5-unscaled"}
+WRITTEN |= {"qwen3_5", "qwen3_5-biases", "mamba-rank", "mamba2", "gemma", "bert-masked-lm", "t5", "t5-1.1"}
+WRITTEN.add("t5-unscaled")
 WRITTEN |= {"modernbert-biases", "modernbert-encoder", "modernbert-bases", "modernbert-global", "modernbert-scaled"}
+NEXT = [name for name in CONFIGS if name.startswith("qwen3_next")]
 AUTO = {
     **dict.fromkeys(("BertForMaskedLM", "ModernBertForMaskedLM"), transformers.AutoModelForMaskedLM),
     **dict.fromkeys(("BertModel", "ModernBertModel"), transformers.AutoModel),
@@ -42,7 +45,7 @@ def of_both(name, ids):
     return theirs, {"encoder_token_ids": ids, "decoder_token_ids": ids}
 
 
-@pytest.mark.parametrize("name", few((name for name in CONFIGS if name != "bert-pretraining"), WRITTEN))
+@pytest.mark.parametrize("name", few((name for name in CONFIGS if name not in (*NEXT, "bert-pretraining")), WRITTEN))
 def test_in_out_and_in_again_are_the_same_bytes_and_logits(hugging_face, loaded, tmp_path, name):
     theirs, ours = hugging_face(name), loaded(name)
     nearest = {"mistral-full": "LlamaForCausalLM"}  # the same function, of the first family that has it
@@ -62,6 +65,25 @@ def test_in_out_and_in_again_are_the_same_bytes_and_logits(hugging_face, loaded,
         assert torch.equal(auto.from_pretrained(tmp_path / "out").eval()(**inputs)[0], theirs.model(**inputs)[0])
 
 
+@pytest.mark.parametrize("name", few(NEXT, {"qwen3_next"}))
+def test_qwen3_next_is_written_as_qwen3_5_and_its_table_keeps_every_byte(hugging_face, loaded, tmp_path, name):
+    theirs, ours = hugging_face(name), loaded(name)
+    assert pretrained.save(ours.model, tmp_path / "out") == "Qwen3_5ForCausalLM"
+    back = pretrained.load(tmp_path / "out")
+    assert back.config == ours.config
+    for weight, expected in zip(back.model.get_weights(), ours.model.get_weights(), strict=True):
+        assert weight.tobytes() == expected.tobytes()
+    ids = some_ids(ours.vocabulary_size)
+    read = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    assert_same(read(torch.tensor(ids)).logits.detach().numpy(), theirs.model(torch.tensor(ids)).logits)
+    variables, family = variables_of([ours.model]), pretrained.FAMILIES["qwen3_next"].of(ours.config)
+    table = expected_tensors(family, {path: tuple(variable.shape) for path, variable in variables.items()})
+    original = tensors_of(theirs.folder)
+    assert table.keys() == original.keys()
+    for key, value in original.items():
+        assert tensor_of(table[key], variables).tobytes() == value.tobytes()
+
+
 @pytest.mark.parametrize("name", few(BUILT, {"gpt2", "mamba2", "t5"}))
 def test_a_model_made_here_and_read_from_its_file_is_written(randomize, tmp_path, name):
     model = randomize(BUILT[name].build_model(V))
@@ -73,8 +95,15 @@ def test_a_model_made_here_and_read_from_its_file_is_written(randomize, tmp_path
     assert pretrained.load(tmp_path / "out").stop_token_ids == (3,)
 
 
-def test_transformers_runs_a_model_without_attention(randomize, tmp_path):
-    model = randomize(models.RecurrentGemmaConfig(16, num_layers=2, num_heads=2, pattern="r").build_model(V))
+WITHOUT_ATTENTION = {
+    "gemma": models.RecurrentGemmaConfig(16, num_layers=2, num_heads=2, pattern="r"),
+    "qwen3_5": models.Qwen35Config(16, num_layers=2, pattern="d", context_length=32, epsilon=1e-3),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_ATTENTION)
+def test_transformers_runs_a_model_without_attention(randomize, tmp_path, name):
+    model = randomize(WITHOUT_ATTENTION[name].build_model(V))
     pretrained.save(model, tmp_path / "out")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     ids = torch.tensor(some_ids(V))
@@ -143,6 +172,7 @@ def quantized():
         (quantized, "quantized in int8"),
         (lambda: models.LSTMConfig(8, units=8).build_model(V), "nearest is keras_seq's MambaConfig: .*--model llama"),
         (lambda: models.HawkConfig(8, num_layers=1).build_model(V), r"nearest is keras_seq's RecurrentGemmaConfig"),
+        (lambda: models.GatedDeltaNetConfig(8, num_layers=1).build_model(V), r"nearest is keras_seq's Qwen35Config"),
         (lambda: models.Mamba2Config(8, num_layers=1, num_heads=3).build_model(V), "expected a product of expand"),
         (lambda: models.Seq2SeqConfig(8, 1, 1, 2, 12).build_model(V), "nearest is keras_seq's T5Config"),
         (lambda: dataclasses.replace(BUILT["gpt2"], use_bias=False).build_model(V), "use_bias=True"),

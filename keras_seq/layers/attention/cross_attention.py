@@ -41,6 +41,7 @@ class CrossAttention(MultiHeadAttentionBase):
         kernel_initializer: Initializer of the query `[D, H K]`, key and value `[D', H K]` matrices.
         output_initializer: Initializer of the output matrix, `[H K', D]`.
         seed: Random seed of the dropout.
+        qk_normalization: `"rms"`, or `"zero_centered_rms"`, whose scales are 1 plus its weights: that of `use_qk_norm`.
         scale: Factor of the products of queries and keys; 1 / sqrt(K) unless given.
         **kwargs: Those of `keras.layers.Layer`.
 

@@ -9,8 +9,10 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.base.layer import Layer, freeze_inner_layers
 from keras_seq.layers.dense import ScaledInitializer, inner_dense
-from keras_seq.layers.normalization import RMSNormalization
+from keras_seq.layers.normalization import make_normalization
 from keras_seq.ops.attention import batch_and_length, checked_attention_inputs, masked_attention, softmax_attention
+
+QK_NORMALIZATIONS = ("rms", "zero_centered_rms")
 
 
 def _split_heads(x, num_heads, key_dim):
@@ -36,6 +38,7 @@ class MultiHeadAttentionBase(Layer):
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
         seed: int | None = None,
+        qk_normalization: str = "rms",
         scale: float | None = None,
         **kwargs,
     ):
@@ -49,6 +52,7 @@ class MultiHeadAttentionBase(Layer):
             if self.num_heads % self.num_key_value_heads:
                 raise ValueError(f"num_key_value_heads={num_key_value_heads}; expected a divisor of {num_heads=}.")
         self.use_qk_norm = bool(use_qk_norm)
+        self.qk_normalization = checks.one_of("qk_normalization", qk_normalization, QK_NORMALIZATIONS)
         self.dropout = checks.fraction("dropout", dropout)
         self.use_bias = bool(use_bias)
         self.output_bias = self.use_bias if output_bias is None else checks.boolean("output_bias", output_bias)
@@ -81,9 +85,9 @@ class MultiHeadAttentionBase(Layer):
         self.value_dense = inner_dense(self, "value", context_dim, kv_values, *options)
         self.output_dense = inner_dense(self, "output", values, query_dim, self.output_bias, self.output_initializer)
         if self.use_qk_norm:
-            rms = functools.partial(RMSNormalization, epsilon=self.epsilon, dtype=self.dtype_policy)
-            self.query_normalization = rms(name="query_normalization")
-            self.key_normalization = rms(name="key_normalization")
+            options = self.qk_normalization, self.epsilon
+            self.query_normalization = make_normalization(*options, name="query_normalization", dtype=self.dtype_policy)
+            self.key_normalization = make_normalization(*options, name="key_normalization", dtype=self.dtype_policy)
             self.query_normalization.build((None, None, None, self._key_dim))
             self.key_normalization.build((None, None, None, self._key_dim))
         self.dropout_layer = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout")

@@ -80,6 +80,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         output_initializer: Initializer of the output matrix `[H K', D]`, which writes to the residual stream; with
             `"zeros"` a residual block starts as the identity.
         seed: Random seed of the dropout.
+        qk_normalization: `"rms"`, or `"zero_centered_rms"`, whose scales are 1 plus its weights: that of `use_qk_norm`.
         scale: Factor of the products of queries and keys; that of the positions, or 1 / sqrt(K), unless given.
         **kwargs: Those of `keras.layers.Layer`.
 
@@ -129,6 +130,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
         seed: int | None = None,
+        qk_normalization: str = "rms",
         scale: float | None = None,
         **kwargs,
     ):
@@ -146,6 +148,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             kernel_initializer=kernel_initializer,
             output_initializer=output_initializer,
             seed=seed,
+            qk_normalization=qk_normalization,
             scale=positions.scale if scale is None and positions is not None else scale,
             **kwargs,
         )

@@ -49,7 +49,7 @@ class TransformerBlock(Layer):
             normalization) or the sum after it (post-norm, the original).
         cross_attention: Whether to attend to `context` too.
         normalization: `"layer"` (Ba et al., 2016; with an offset if `use_bias`), `"rms"` (Zhang & Sennrich, 2019) or
-            `"zero_centered_rms"`, whose scales are 1 plus its weights.
+            `"zero_centered_rms"`, whose scales are 1 plus its weights, as are then those of `use_qk_norm`.
         activation: Activation of the feed-forward sublayer: a name, a function, or `"swiglu"`, `"geglu"` or
             `"geglu_tanh"`, with the approximate gelu, for the gated form.
         dropout: Fraction of the attention weights and of each sublayer's output to drop in training.
@@ -148,6 +148,7 @@ class TransformerBlock(Layer):
             "key_dim": key_dim,
             "num_key_value_heads": num_key_value_heads,
             "use_qk_norm": use_qk_norm,
+            "qk_normalization": "zero_centered_rms" if normalization == "zero_centered_rms" else "rms",
             "use_bias": self.attention_bias,
             "output_bias": self.attention_output_bias,
             "dropout": dropout,

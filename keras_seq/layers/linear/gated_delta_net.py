@@ -10,6 +10,8 @@ S' = alpha S + beta k (v - k (alpha S))         the delta rule: k (alpha S) is w
      and n - 1 times more, without alpha and with a further k, v and beta
 y = q S' / sqrt(K)
 output = (RMS norm(y) silu(x W_gate)) W_out     norm over the features of a head
+
+In Qwen3-Next and Qwen3.5 several heads of values share one of queries and keys, and the convolution adds no bias.
 """
 
 import keras
@@ -24,6 +26,14 @@ from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.tensor_checks import where_valid
 
 
+def _repeat_heads(x, count):
+    """Return `[B, T, H, K]` with each head `count` times, one after the other: `ops.repeat`, which no page has."""
+    if count == 1:
+        return x
+    shape = *ops.shape(x)[:2], count * x.shape[2], x.shape[3]
+    return ops.reshape(ops.stack([x] * count, axis=3), shape)
+
+
 @keras.saving.register_keras_serializable(package="keras_seq")
 class GatedDeltaNet(TokenMixer):
     """Linear attention with a gated delta rule, which replaces what the state holds for a key instead of adding to it.
@@ -36,7 +46,7 @@ class GatedDeltaNet(TokenMixer):
     ```
 
     Args:
-        num_heads: H.
+        num_heads: H, the heads of values, of beta and of the decay.
         key_dim: K, width of a head's queries and keys; 3 D / (4 H), rounded up, unless given.
         value_dim: V, width of a head's values; 2 K unless given.
         kernel_size: Kernel size of the causal convolution.
@@ -44,6 +54,9 @@ class GatedDeltaNet(TokenMixer):
         allow_neg_eigval: Whether beta is between 0 and 2, as in Gated DeltaProduct, not between 0 and 1, so that the
             state's transitions have eigenvalues between -1 and 1. Parity and permutations need negative ones.
         epsilon: Added to the mean square that a head's output is normalized by.
+        num_key_heads: Heads of queries and keys, a divisor of H; H unless given. H / num_key_heads heads of values that
+            follow each other share one of them.
+        use_conv_bias: Whether the convolution adds a bias.
         use_bias: Whether the matrices of queries, keys, values, gate and output add a bias.
         kernel_initializer: Initializer of all matrices except the last; the convolution has its own.
         output_initializer: Initializer of the last matrix, `[H V, D]`, which writes to the residual stream.
@@ -68,6 +81,8 @@ class GatedDeltaNet(TokenMixer):
         num_householder: int = 1,
         allow_neg_eigval: bool = False,
         epsilon: float = 1e-5,
+        num_key_heads: int | None = None,
+        use_conv_bias: bool = True,
         **kwargs,
     ):
         super().__init__(num_heads, **kwargs)
@@ -77,13 +92,20 @@ class GatedDeltaNet(TokenMixer):
         self.num_householder = checks.positive_integer("num_householder", num_householder)
         self.allow_neg_eigval = checks.boolean("allow_neg_eigval", allow_neg_eigval)
         self.epsilon = checks.positive_number("epsilon", epsilon)
-        self.convolution = CausalDepthwiseConv1D(kernel_size, dtype=self.dtype_policy, name="convolution")
+        self.num_key_heads = num_key_heads
+        if num_key_heads is not None and self.num_heads % checks.positive_integer("num_key_heads", num_key_heads):
+            raise ValueError(f"num_key_heads={num_key_heads}; expected a divisor of {num_heads=}.")
+        self.use_conv_bias = checks.boolean("use_conv_bias", use_conv_bias)
+        self.convolution = CausalDepthwiseConv1D(
+            kernel_size, use_bias=use_conv_bias, dtype=self.dtype_policy, name="convolution"
+        )
 
     def build_weights(self, width):
         """Create the weights for inputs of this width."""
         key_dim = self.key_dim or -(-3 * width // (4 * self.num_heads))
         self._head_shape = self.num_heads, key_dim, self.value_dim or 2 * key_dim
-        keys, values = self.num_heads * key_dim, self.num_heads * self._head_shape[2]
+        self._num_key_heads = self.num_key_heads or self.num_heads
+        keys, values = self._num_key_heads * key_dim, self.num_heads * self._head_shape[2]
         count = self.num_householder
         self.query_dense = self._dense("query", width, keys)
         self.key_dense = self._dense("key", width, count * keys)
@@ -108,9 +130,11 @@ class GatedDeltaNet(TokenMixer):
         x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
         x, (last_inputs, s), is_nan = finite_inputs(x, (last_inputs, s), reset_mask, MAX_FACTOR)
         (q, k, v), last_inputs = self._queries_keys_values(x, last_inputs, mask, reset_mask)
-        count = self.num_householder * self.num_heads
-        q, k, v = self._heads(q), split_heads(k, count), split_heads(v, count)  # [B, T, n H, ..] of keys and values
+        count = self.num_householder
+        q, k = split_heads(q, self._num_key_heads), split_heads(k, count * self._num_key_heads)
+        v = split_heads(v, count * self.num_heads)  # [B, T, n H, V]; q [B, T, H, K] and k [B, T, n H, K] below
         q, k = normalize_length(q) / q.shape[-1] ** 0.5, normalize_length(k)
+        q, k = (_repeat_heads(part, self.num_heads // self._num_key_heads) for part in (q, k))
         beta = where_valid(mask, ops.sigmoid(self._to_state_dtype(self.beta_dense(x))))
         beta = 2.0 * beta if self.allow_neg_eigval else beta
         delta = ops.softplus(self._to_state_dtype(self.dt_dense(x)) + self._to_state_dtype(self.dt_bias))

@@ -150,6 +150,7 @@ class CausalDepthwiseConv1D(ExplicitState):
             Choose one that scales with K alone, as `"lecun_uniform"` does: every output is a sum of K numbers, whatever
             D.
         bias_initializer: Initializer of the bias `[D]`.
+        use_bias: Whether a bias is added.
         **kwargs: Those of `keras.layers.Layer`.
 
     The state is the last K - 1 inputs, `[B, K - 1, D]`.
@@ -165,13 +166,21 @@ class CausalDepthwiseConv1D(ExplicitState):
 
     compute_output_shape = same_shape
 
-    def __init__(self, kernel_size: int = 4, kernel_initializer="lecun_uniform", bias_initializer="zeros", **kwargs):
+    def __init__(
+        self,
+        kernel_size: int = 4,
+        kernel_initializer="lecun_uniform",
+        bias_initializer="zeros",
+        use_bias: bool = True,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.kernel_size = checks.positive_integer("kernel_size", kernel_size)
         if self.kernel_size < 2:
             raise ValueError(f"kernel_size={kernel_size}; expected at least 2; with 1, positions are independent.")
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.use_bias = checks.boolean("use_bias", use_bias)
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
@@ -179,7 +188,9 @@ class CausalDepthwiseConv1D(ExplicitState):
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: self._dim})
         shape = (self.kernel_size, self._dim)
         self.kernel = self.add_weight(shape=shape, initializer=self.kernel_initializer, name="kernel")
-        self.bias = self.add_weight(shape=(self._dim,), initializer=self.bias_initializer, name="bias")
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(shape=(self._dim,), initializer=self.bias_initializer, name="bias")
 
     def get_initial_state(self, batch_size):
         """Return zeros, `[B, K - 1, D]`."""
@@ -222,7 +233,8 @@ class CausalDepthwiseConv1D(ExplicitState):
                 state = ops.where(ops.equal(_gather(segments, indices), ops.expand_dims(last, -1)), state, 0)
             return y, state
 
-        kernel, bias = (ops.cast(v, self.compute_dtype) for v in (self.kernel, self.bias))
+        kernel = ops.cast(self.kernel, self.compute_dtype)
+        bias = ops.cast(self.bias, self.compute_dtype) if self.use_bias else 0
         if reset_mask is None:
             y, state = convolve(x, kernel, bias)
         else:  # and count what is not finite among the K inputs

@@ -1,4 +1,4 @@
-"""Language models of recurrence and attention: RecurrentGemma as published, and hybrids by a pattern.
+"""Language models of recurrence and attention: RecurrentGemma and Qwen3.5 as published, and hybrids by a pattern.
 
 Griffin as published in RecurrentGemma (De et al., 2024, arXiv:2402.19427; Botev et al., 2024, arXiv:2404.07839).
 
@@ -137,6 +137,154 @@ class RecurrentGemmaConfig(LanguageModelConfig):
         blocks = [keras.layers.Rescaling(scale, dtype=dtype, name="embedding_scale")]
         for n, kind in enumerate(self.kinds):
             blocks += [self._attention_block(n, dtype)] if kind == "a" else self._recurrent_blocks(n, dtype)
+        return [*blocks, layers.ZeroCenteredRMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]
+
+
+# Qwen3.5 as published, and Qwen3-Next without its experts (Qwen Team, 2025 and 2026): every fourth block is attention.
+#
+#     block    x + mixer(norm(x)), then x + feed_forward(norm(x))          mixer: Gated DeltaNet or gated attention
+#
+# A quarter of each query and key is rotated by its position, after a normalization; a gate for each feature of a head
+# multiplies what is attended to. Scales are 1 plus weights, but for that of Gated DeltaNet's output.
+
+
+@register("qwen3_5", tiny={"num_layers": 2, "pattern": "da", "key_dim": 8, "linear_key_dim": 4, "linear_value_dim": 4})
+@dataclasses.dataclass(frozen=True)
+class Qwen35Config(LanguageModelConfig):
+    """Configure a Qwen3.5 for text, with dense feed-forward networks: 0.80 million parameters, with 65 characters.
+
+    ```python
+    model = Qwen35Config(context_length=64).build_model(vocabulary_size=65)
+    logits = model(ids)  # [B, T] -> [B, T, 65]
+    ```
+
+    Raises:
+        ValueError: A field is out of its range; in `build_model`, `context_length` is None.
+    """
+
+    embedding_dim: int = 128
+    """D, the width of the residual stream."""
+    num_layers: int = 4
+    """Number of blocks."""
+    pattern: str = "ddda"
+    """Kinds of blocks, repeated over the layers: d is Gated DeltaNet, a is attention."""
+    num_heads: int = 4
+    """Query heads of attention."""
+    num_key_value_heads: int = 2
+    """Key and value heads of attention, a divisor of num_heads."""
+    key_dim: int = 32
+    """Width of a head of attention."""
+    linear_num_key_heads: int = 2
+    """Query and key heads of Gated DeltaNet, a divisor of linear_num_value_heads."""
+    linear_num_value_heads: int = 4
+    """Value heads of Gated DeltaNet."""
+    linear_key_dim: int = 32
+    """Width of a query or key head of Gated DeltaNet."""
+    linear_value_dim: int = 32
+    """Width of a value head of Gated DeltaNet."""
+    kernel_size: int = 4
+    """Width of the causal convolution of Gated DeltaNet, in positions."""
+    feed_forward_dim: int = 334
+    """Width of the hidden layer of each block's gated feed-forward network."""
+    context_length: int | None = None
+    """Maximum number of positions, needed to build the model; experiments default to the training window's length."""
+    positions: layers.RotaryPositions = dataclasses.field(
+        default_factory=lambda: layers.RotaryPositions(partial_rotary_factor=0.25)
+    )
+    """Rotations of queries and keys of attention."""
+    attention_bias: bool = False
+    """Whether the projections of attention add a bias."""
+    epsilon: float = 1e-6
+    """Added to the mean square by the normalizations."""
+    tie_embeddings: bool = False
+    """Whether the output projection is the transposed embedding matrix."""
+    dropout: float = 0.0
+    """Dropout rate of the attention weights and the output of each sublayer."""
+
+    def __post_init__(self):
+        """Check the fields."""
+        super().__post_init__()
+        checks.pattern("pattern", self.pattern, "da")
+        linear = "linear_num_key_heads", "linear_num_value_heads", "linear_key_dim", "linear_value_dim"
+        for name in ("key_dim", *linear):
+            checks.positive_integer(name, getattr(self, name))
+        if self.linear_num_value_heads % self.linear_num_key_heads:
+            expected = f"a divisor of linear_num_value_heads={self.linear_num_value_heads}"
+            raise ValueError(f"linear_num_key_heads={self.linear_num_key_heads}; expected {expected}.")
+        if not isinstance(self.positions, layers.RotaryPositions):
+            raise ValueError(f"positions={self.positions!r}; expected RotaryPositions.")
+        self.positions.validate_key_dim(self.key_dim)
+        checks.boolean("attention_bias", self.attention_bias)
+        checks.positive_number("epsilon", self.epsilon)
+        self._attention_block(0, None), self._delta_net_blocks(0, None)  # raise for an invalid size
+
+    def count_params(self, vocabulary_size: int) -> int:
+        """Return the number of parameters, without building the model."""
+        dim, key_dim, heads = self.embedding_dim, self.key_dim, self.num_heads
+        queries, keys = heads * key_dim, self.num_key_value_heads * key_dim
+        attention = dim * (3 * queries + 2 * keys) + 2 * key_dim
+        attention += self.attention_bias * (2 * queries + 2 * keys + dim)
+        linear_heads = self.linear_num_value_heads
+        keys, values = self.linear_num_key_heads * self.linear_key_dim, linear_heads * self.linear_value_dim
+        delta_net = dim * (2 * keys + 3 * values + 2 * linear_heads) + self.kernel_size * (2 * keys + values)
+        delta_net += 2 * linear_heads + self.linear_value_dim
+        mixers = sum(attention if kind == "a" else delta_net for kind in self.kinds)
+        embeddings = vocabulary_size * dim * (1 if self.tie_embeddings else 2)
+        return embeddings + mixers + self.num_layers * (3 * dim * self.feed_forward_dim + 2 * dim) + dim
+
+    @property
+    def kinds(self) -> str:
+        """The kind of each layer."""
+        return (self.pattern * self.num_layers)[: self.num_layers]
+
+    def _delta_net_blocks(self, n, dtype):
+        mixer = layers.GatedDeltaNet(
+            self.linear_num_value_heads,
+            key_dim=self.linear_key_dim,
+            value_dim=self.linear_value_dim,
+            kernel_size=self.kernel_size,
+            epsilon=self.epsilon,
+            num_key_heads=self.linear_num_key_heads,
+            use_conv_bias=False,
+            output_initializer="zeros",
+            dtype=dtype,
+            name="gated_deltanet",
+        )
+        feed_forward = layers.GatedFeedForward(
+            self.feed_forward_dim, use_bias=False, output_initializer="zeros", dtype=dtype, name="feed_forward"
+        )
+        return [
+            layers.PreNormResidual([layer], NORMALIZATION, self.dropout, self.epsilon, dtype=dtype, name=f"{name}_{n}")
+            for layer, name in ((mixer, "block"), (feed_forward, "feed_forward"))
+        ]
+
+    def _attention_block(self, n, dtype):
+        return layers.TransformerBlock(
+            num_heads=self.num_heads,
+            feed_forward_dim=self.feed_forward_dim,
+            causal=True,
+            normalization=NORMALIZATION,
+            activation="swiglu",
+            dropout=self.dropout,
+            use_bias=False,
+            attention_bias=self.attention_bias,
+            attention_output_bias=self.attention_bias,
+            key_dim=self.key_dim,
+            epsilon=self.epsilon,
+            positions=self.positions,
+            use_qk_norm=True,
+            use_output_gate=True,
+            num_key_value_heads=self.num_key_value_heads,
+            residual_initializer="zeros",
+            dtype=dtype,
+            name=f"block_{n}",
+        )
+
+    def blocks(self, dtype=None) -> list:
+        """Return the layers between embedding and head."""
+        blocks = []
+        for n, kind in enumerate(self.kinds):
+            blocks += [self._attention_block(n, dtype)] if kind == "a" else self._delta_net_blocks(n, dtype)
         return [*blocks, layers.ZeroCenteredRMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]
 
 

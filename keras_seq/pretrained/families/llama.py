@@ -38,7 +38,7 @@ def _read_rotary(values):
     return {"positions": positions_of(*rope_values(values))}
 
 
-def positions_of(rope: dict, name: str) -> RotaryPositions:
+def positions_of(rope: dict, name: str, **arguments) -> RotaryPositions:
     """Return the rotary positions of an object with `rope_theta` and `rope_type`, by the name of the object's key."""
     rope = dict(rope)
     kind = rope.pop("rope_type")
@@ -58,10 +58,19 @@ def positions_of(rope: dict, name: str) -> RotaryPositions:
         checks.positive_number(f"{name}: attention_factor", amplitude)
         if not math.isclose(amplitude, 0.1 * math.log(rope["factor"]) + 1):
             raise ValueError(f"{name}: attention_factor={amplitude}; expected 0.1 ln(factor) + 1")
-    arguments = {argument: rope[key] for key, argument in KEYS[kind].items() if rope.get(key) is not None}
+    arguments |= {argument: rope[key] for key, argument in KEYS[kind].items() if rope.get(key) is not None}
     keys = {"base": "rope_theta"} | {argument: key for key, argument in KEYS[kind].items()}
     scaling = None if kind == "default" else kind
     return rotary(keys, base=float(base), scaling=scaling, **arguments)
+
+
+def take_share(rope: dict, name: str, values: dict, default: float) -> float:
+    """Take from `rope_values` the share of a head that is rotated, or return that of config.json itself."""
+    outer = values["partial_rotary_factor"]
+    factor = rope.pop("partial_rotary_factor", outer)
+    if outer not in (default, factor):
+        raise ValueError(f"partial_rotary_factor={outer!r}, and {factor!r} in {name}; expected the same")
+    return checks.positive_number(f"{name}: partial_rotary_factor", factor)
 
 
 def rope_values(values: dict) -> tuple[dict, str]:
@@ -101,7 +110,8 @@ def scaling_of(positions: RotaryPositions) -> dict:
     return {"rope_type": positions.scaling, **{key: getattr(positions, name) for key, name in keys.items()}}
 
 
-def _write_rotary(config):
+def write_rotary(config) -> dict:
+    """Return the keys that say rotary positions."""
     positions = config.positions
     # the older keys, which every version of transformers and other engines read
     scaling = None if positions.scaling is None else scaling_of(positions)
@@ -194,7 +204,7 @@ _SHARED = (
     same("rms_norm_eps", "epsilon", 1e-6),
     same("tie_word_embeddings", "tie_embeddings", False),
     dropouts(attention_dropout=0.0),
-    Setting({"rope_theta": BASE, "rope_scaling": None, "rope_parameters": None}, _read_rotary, _write_rotary),
+    Setting({"rope_theta": BASE, "rope_scaling": None, "rope_parameters": None}, _read_rotary, write_rotary),
 )
 _ATTENTION_BIAS = Setting(
     {"attention_bias": False},

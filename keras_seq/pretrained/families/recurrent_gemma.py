@@ -1,9 +1,8 @@
 """RecurrentGemma (Botev et al., 2024): `RecurrentGemmaForCausalLM`, Griffin's RG-LRU and local attention in turns."""
 
-from keras_seq import checks
 from keras_seq.layers import GriffinRecurrentBlock, TransformerBlock
 from keras_seq.models.families.hybrid import RecurrentGemmaConfig
-from keras_seq.pretrained.families.llama import BASE, rope_values, rotary
+from keras_seq.pretrained.families.llama import BASE, positions_of, rope_values, take_share
 from keras_seq.pretrained.family import (
     CONVOLUTION,
     Family,
@@ -52,7 +51,7 @@ def describe(model) -> RecurrentGemmaConfig:
     return RecurrentGemmaConfig(
         embedding_dim=model.embedding.output_dim,
         num_layers=len(kinds),
-        pattern=_period(kinds),
+        pattern=period(kinds),
         num_heads=(attention or recurrent).num_heads,
         feed_forward_dim=(attention or blocks[1].layers[0]).feed_forward_dim,
         logit_soft_cap=model.embedding.logit_soft_cap,
@@ -62,7 +61,7 @@ def describe(model) -> RecurrentGemmaConfig:
     )
 
 
-def _period(kinds):
+def period(kinds: str) -> str:
     """Return the shortest pattern that gives these kinds if it is repeated."""
     return next(kinds[:n] for n in range(1, len(kinds) + 1) if kinds.startswith(kinds[n:]))
 
@@ -73,7 +72,7 @@ def _read_kinds(values):
         raise ValueError(f"block_types={types!r}; expected a list of {' and '.join(map(repr, KINDS))}")
     kinds = "".join(KINDS[kind] for kind in types[:num_layers])
     num_layers = min(num_layers, 100 * len(kinds))  # as often as transformers repeats them
-    return {"num_layers": num_layers, "pattern": _period((kinds * num_layers)[:num_layers])}
+    return {"num_layers": num_layers, "pattern": period((kinds * num_layers)[:num_layers])}
 
 
 def _write_kinds(config):
@@ -109,16 +108,10 @@ def _write_widths(config):
 
 def _read_rotation(values):
     rope, name = rope_values(values)
-    if rope.pop("rope_type") != "default":
+    if rope["rope_type"] != "default":
         raise ValueError(f"{name}={values[name]!r}; expected no scaling")
-    outer = values["partial_rotary_factor"]
-    base, factor = rope.pop("rope_theta"), rope.pop("partial_rotary_factor", outer)
-    if outer not in (SHARE, factor):
-        raise ValueError(f"partial_rotary_factor={outer!r}, and {factor!r} in {name}; expected the same")
-    for key in rope:
-        raise ValueError(f"{name}: {key}={rope[key]!r} is unknown")
-    factor = checks.positive_number(f"{name}: partial_rotary_factor", factor)
-    return {"positions": rotary({"base": "rope_theta"}, base=float(base), partial_rotary_factor=factor)}
+    share = take_share(rope, name, values, SHARE)
+    return {"positions": positions_of(rope, name, partial_rotary_factor=share)}
 
 
 def _write_rotation(config):
