@@ -171,8 +171,9 @@ def verdict(variants: Sequence[Variant]) -> str:
 NOTES = (
     "Losses in nats per character, on disjoint windows of {length} characters from the empty cache. held-out loss: of "
     "the last tenth of the training split, without which all were trained; mean ± standard deviation over the seeds. "
-    "difference: to the baseline, paired by seed, with the 95 % interval of Student's t. speed: training tokens per "
-    "second, relative to the baseline, without what surrounds the steps."
+    "difference: to the baseline, paired by seed, with the 95 % interval of Student's t. val_loss: of the validation "
+    "split; models that were trained on all of the training split, whose end is most like it, have less. speed: "
+    "training tokens per second, relative to the baseline, without what surrounds the steps."
 )
 
 
