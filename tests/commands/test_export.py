@@ -99,7 +99,7 @@ def test_a_folder_that_cannot_be_written(run, fails, monkeypatch, tmp_path):
 def test_what_transformers_does_not_have_names_models_that_it_has(run, fails):
     sentence = fails(export.main, run, "--to", "hugging_face")
     assert "nearest is keras_seq's MambaConfig: train one of GPT2Config, LlamaConfig" in sentence
-    assert "keras-seq train TEXT --model llama (or gpt2, mamba, mamba2)." in sentence
+    assert "keras-seq train TEXT --model llama (or gpt2, mamba, mamba2, qwen3_5)." in sentence
 
 
 def test_words_cannot_be_exported(run, fails):
