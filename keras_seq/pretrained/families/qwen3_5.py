@@ -8,10 +8,10 @@ import dataclasses
 
 import numpy as np
 
-from keras_seq.layers import GatedDeltaNet, TransformerBlock
+from keras_seq.layers import GatedDeltaNet
 from keras_seq.models.families.hybrid import Qwen35Config
 from keras_seq.pretrained.families.llama import BASE, positions_of, rope_values, take_share, write_rotary
-from keras_seq.pretrained.families.recurrent_gemma import period
+from keras_seq.pretrained.families.recurrent_gemma import kinds_of, period
 from keras_seq.pretrained.family import (
     CONVOLUTION,
     TRANSPOSED,
@@ -24,7 +24,6 @@ from keras_seq.pretrained.family import (
     normalization,
     same,
 )
-from keras_seq.pretrained.tensor_table import blocks_of
 
 H, B, F = "model.layers.{n}.", "block_{n}/", "feed_forward_{n}/"
 D, A = f"{B}gated_deltanet/", f"{B}self_attention/"
@@ -34,15 +33,7 @@ SHARE = 0.25  # of a head that is rotated, where config.json does not say it
 
 def describe(model) -> Qwen35Config:
     """Return the config that builds a model."""
-    blocks, others = blocks_of(model)
-    kinds, attention, delta_net = "", None, None
-    for block in blocks:
-        if isinstance(block, TransformerBlock):
-            kinds, attention = f"{kinds}a", block
-        elif isinstance(block.layers[0], GatedDeltaNet):
-            kinds, delta_net = f"{kinds}d", block.layers[0]
-    if attention is None and delta_net is None:
-        raise ValueError(f"{model.name} has neither attention nor Gated DeltaNet")
+    kinds, attention, delta_net, blocks, others = kinds_of(model, GatedDeltaNet, "d")
     fields = {}
     if attention is not None:
         fields = {

@@ -25,17 +25,23 @@ BLOCKS = Layout(  # [H, W, W]; ours has the H matrices side by side, [W, H W]
 )
 
 
-def describe(model) -> RecurrentGemmaConfig:
-    """Return the config that builds a model."""
+def kinds_of(model, mixer_class: type, letter: str) -> tuple:
+    """Return the kinds of the blocks, an attention block and a mixer or None, all blocks, and the other layers."""
     blocks, others = blocks_of(model)
-    kinds, attention, recurrent = "", None, None
+    kinds, attention, mixer = "", None, None
     for block in blocks:
         if isinstance(block, TransformerBlock):
             kinds, attention = f"{kinds}a", block
-        elif isinstance(block.layers[0], GriffinRecurrentBlock):
-            kinds, recurrent = f"{kinds}r", block.layers[0]
-    if recurrent is None and attention is None:
-        raise ValueError(f"{model.name} has neither attention nor an RG-LRU")
+        elif isinstance(block.layers[0], mixer_class):
+            kinds, mixer = f"{kinds}{letter}", block.layers[0]
+    if attention is None and mixer is None:
+        raise ValueError(f"{model.name} has neither attention nor {mixer_class.__name__}")
+    return kinds, attention, mixer, blocks, others
+
+
+def describe(model) -> RecurrentGemmaConfig:
+    """Return the config that builds a model."""
+    kinds, attention, recurrent, blocks, others = kinds_of(model, GriffinRecurrentBlock, "r")
     fields = {}
     if attention is not None:
         fields = {
