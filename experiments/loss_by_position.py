@@ -63,7 +63,7 @@ class LossByPositionConfig:
     train: training.TrainConfig = training.TrainConfig(checkpoint_every=250)
     lstm: LSTMConfig = LSTMConfig(embedding_dim=64, units=256)
     transformer: TransformerConfig = TransformerConfig(
-        embedding_dim=96, num_layers=3, num_heads=3, feed_forward_dim=384, kernel_size=None
+        embedding_dim=96, num_layers=3, num_heads=3, feed_forward_dim=384, kernel_size=None, use_output_gate=False
     )
 
     def __post_init__(self):

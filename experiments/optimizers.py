@@ -78,7 +78,9 @@ class OptimizersConfig:
         if self.model == "lstm":
             return LSTMConfig(embedding_dim=self.width // 2, units=2 * self.width)
         sizes = {"feed_forward_dim": 4 * self.width, "context_length": self.sequence_length}
-        return TransformerConfig(self.width, num_layers=2, num_heads=2, **sizes, kernel_size=None)
+        return TransformerConfig(
+            self.width, num_layers=2, num_heads=2, **sizes, kernel_size=None, use_output_gate=False
+        )
 
 
 SMOKE = {

@@ -78,7 +78,7 @@ class ScalingConfig:
             if family == "lstm":
                 return LSTMConfig(width, *size)
             sizes = {"feed_forward_dim": 4 * width, "context_length": self.sequence_length}
-            return TransformerConfig(width, *size, **sizes, kernel_size=None)
+            return TransformerConfig(width, *size, **sizes, kernel_size=None, use_output_gate=False)
 
         sizes = SMOKE_SIZES if self.smoke else SIZES
         return [(family, model_config(family, *size)) for family in self.families for size in sizes[family]]

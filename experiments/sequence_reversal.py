@@ -68,7 +68,7 @@ class SequenceReversalConfig:
     smoke: Smoke = False
     train: training.TrainConfig = training.TrainConfig(validate_every=100)
     transformer: TransformerConfig = TransformerConfig(
-        64, num_layers=2, num_heads=2, feed_forward_dim=256, kernel_size=None
+        64, num_layers=2, num_heads=2, feed_forward_dim=256, kernel_size=None, use_output_gate=False
     )
     lstm: LSTMConfig = LSTMConfig(units=256)
 

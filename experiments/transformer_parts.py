@@ -1,8 +1,8 @@
 """Which parts that are said to help a Transformer lower its loss on held-out text, each by itself?
 
     python -m experiments.transformer_parts                                # every part, three seeds
-    python -m experiments.transformer_parts --parts output-gate batch-6    # some of them, beside the baseline
-    python -m experiments.transformer_parts --parts output-gate --train.learning-rate 0.03
+    python -m experiments.transformer_parts --parts sinks batch-6          # some of them, beside the baseline
+    python -m experiments.transformer_parts --parts sinks --train.learning-rate 0.03
     python -m experiments.transformer_parts --smoke                        # seconds, tiny sizes: test that it works
 
 Time: 2 hours for 24 runs on 2 cores.
@@ -62,11 +62,11 @@ PARTS = {  # fields of the model's config that differ, or of the experiment's
     "deeper": {"num_layers": 6},
     "batch-6": {"batch_size": 6},
     "batch-24": {"batch_size": 24},
-    "output-gate": {"use_output_gate": True},
+    "no-output-gate": {"use_output_gate": False},
     "sinks": {"use_sinks": True},
     "forget-gate": {"use_forget_gate": True},
 }
-MATCHED = ("deeper", "output-gate")  # variants that are made narrower, to the baseline's number of parameters
+MATCHED = ("deeper", "no-output-gate")  # variants whose widths are changed, to the baseline's number of parameters
 BASELINE = "baseline"
 
 

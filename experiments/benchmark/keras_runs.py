@@ -56,7 +56,7 @@ def keras_seq_model(case: Case) -> keras.Model:
     if case.model == "gpt2":  # without biases, and with the exact GELU
         config = models.GPT2Config(**sizes, dropout=case.dropout, use_bias=False, activation="gelu")
     elif case.kind == "as_run":  # without convolutions, which the PyTorch models have not
-        config = models.TransformerConfig(**sizes, kernel_size=None)
+        config = models.TransformerConfig(**sizes, kernel_size=None, use_output_gate=False)
     else:
         config = models.GPT2Config(**sizes)
     return config.build_model(case.vocabulary_size, dtype=DTYPE_POLICIES[case.precision])

@@ -14,6 +14,7 @@ import bz2
 import dataclasses
 import lzma
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -31,59 +32,77 @@ __all__ = [
 
 # Interpolated Kneser-Ney n-grams of ids (Kneser & Ney, 1995; Chen & Goodman, 1999).
 #
-#     p_m(w | h) = (max(c(h w) - D_m, 0) + D_m types(h) p_m-1(w | h')) / total(h),      p_0 = 1 / V
-#     total(h) = sum over w of c(h w),   types(h) = the w with c(h w) > 0,   D_m = n1 / (n1 + 2 n2)
+#     p_m(w | h) = discounted(h w) + backoff(h) p_m-1(w | h'),      p_0 = 1 / V
+#     discounted(h w) = max(c(h w) - D_m, 0) / total(h),            total(h) = sum over w of c(h w)
+#     backoff(h) = D_m types(h) / total(h),                         types(h) = the w with c(h w) > 0
 #
 # h has m - 1 ids, h' is h without its first id; for a context h without counts, p_m = p_m-1. c counts occurrences in
-# the highest order and, in lower orders, the different ids that precede h w; n1 and n2 are the numbers of m-grams with
-# c = 1 and c = 2.
+# the highest order and, in lower orders, the different ids that precede h w; D_m = n1 / (n1 + 2 n2) for n1 and n2
+# m-grams with c = 1 and c = 2. An n-gram that is left out leaves its probability to backoff(h).
 
 
 class KneserNeyNGrams:
     """An n-gram language model with interpolated Kneser-Ney smoothing.
 
-    The m-grams form a trie: a node of level m is an index into the sorted codes `V parent + id`, so every code is exact
-    and below V N for any length of the n-grams.
+    The m-grams form a trie. Its nodes are numbered from 0, the root, length by length; node i > 0 has the code
+    `codes[i - 1]`, which is `V parent + id`. The codes rise, so the child of a node by an id is found by its code; it
+    is exact for any n.
 
     Args:
         ids: The training text, integers `[N]` from 0 to V - 1, at least one.
         order: n: an id is predicted from up to n - 1 previous ids.
         vocabulary_size: V; unseen ids share the remaining probability mass equally.
+        min_counts: How often the n-grams of each length, from 1 to n, have to occur to be stored, numbers that do not
+            fall; None stores all. Rare long n-grams are most of the memory, and help little.
+
+    Attributes:
+        codes: The codes of all nodes but the root, integers that rise `[E]`.
+        discounted: What each of these n-grams has of the probability of its last id, `[E]`.
+        backoff: The factor of the shorter context's probabilities, of each node that is a context, `[C]`.
 
     Raises:
-        ValueError: There are no ids, an id is out of its range, or a number is not an integer of at least 1.
+        ValueError: There are no ids, an id is out of its range, a number is not an integer of at least 1, or min_counts
+            are not n numbers or fall.
 
     >>> ngrams = KneserNeyNGrams([0, 1, 0, 1, 0, 1, 0, 2], order=2, vocabulary_size=3)
     >>> int(ngrams.distribution([0]).argmax())
     1
     """
 
-    def __init__(self, ids: np.ndarray, order: int, vocabulary_size: int):
+    def __init__(self, ids: np.ndarray, order: int, vocabulary_size: int, min_counts: Sequence[int] | None = None):
         checks.integer("order", order, min_value=1)
         checks.integer("vocabulary_size", vocabulary_size, min_value=1)
+        min_counts = [1] * order if min_counts is None else list(min_counts)
+        for count in min_counts:
+            checks.integer("min_counts", count, min_value=1)
+        if len(min_counts) != order or min_counts != sorted(min_counts):
+            raise ValueError(f"min_counts={min_counts}; expected order={order} numbers that do not fall.")
         ids = check_ids(ids, vocabulary_size, "token").astype("int64")
         if not len(ids):
             raise ValueError("ids is empty; expected a training text of at least one id.")
+        most = int(np.bincount(ids).max())
+        if most < min_counts[0]:
+            raise ValueError(f"min_counts={min_counts}, but no id occurs more than {most} times; expected less.")
         self.order, self.vocabulary_size = order, vocabulary_size
-        self._codes, self._counts = [], []  # for each level, by node
-        nodes = np.zeros(len(ids) + 1, "int64")  # the m-gram that starts at each position
-        for level in range(1, min(order, len(ids)) + 1):
-            shorter = nodes
-            m_grams = shorter[: len(ids) - level + 1] * vocabulary_size + ids[level - 1 :]
-            codes, nodes, counts = np.unique(m_grams, return_inverse=True, return_counts=True)
-            if level > 1:  # each different m-gram is one left neighbor of the ids after its first
-                suffixes = np.empty(len(codes), "int64")
-                suffixes[nodes] = shorter[1:]  # equal for all occurrences; np.unique's return_index is slow
-                self._counts[-1] = np.bincount(suffixes, minlength=len(self._codes[-1]))
-            self._codes.append(codes)
-            self._counts.append(counts)
-        self._totals, self._types, self._discounts = [], [], []  # for each level; the first two by parent
-        for level, (codes, counts) in enumerate(zip(self._codes, self._counts, strict=True)):
-            contexts = len(self._codes[level - 1]) if level else 1
-            parents = codes // vocabulary_size
-            self._totals.append(np.bincount(parents, counts, contexts))
-            self._types.append(np.bincount(parents, counts > 0, contexts))
-            self._discounts.append(_discount(counts))
+        self._store(_count(ids, order, vocabulary_size), min_counts)
+
+    def _store(self, levels, min_counts):
+        """Set the arrays of the n-grams that occur often enough, from all that were counted."""
+        codes, discounted, backoff = [], [], []
+        numbers, first = np.zeros(1, "int64"), 1  # of the nodes of the length before, -1 for those left out
+        for min_count, (level_codes, occurrences, counts) in zip(min_counts, levels, strict=False):
+            parents, ids = np.divmod(level_codes, self.vocabulary_size)
+            discount, totals = _discount(counts), np.maximum(np.bincount(parents, counts, len(numbers)), 1)
+            is_stored = occurrences >= min_count  # where it is, its context is: that occurs as often
+            # what is left of the counts: no difference, which would round
+            left = np.bincount(parents, np.where(is_stored, np.minimum(counts, discount), counts), len(numbers))
+            has_counts = np.bincount(parents, counts, len(numbers)) > 0
+            backoff.append(np.where(has_counts, left / totals, 1.0)[numbers >= 0])
+            codes.append(numbers[parents[is_stored]] * self.vocabulary_size + ids[is_stored])
+            discounted.append((np.maximum(counts - discount, 0) / totals[parents])[is_stored])
+            numbers = np.where(is_stored, first + np.cumsum(is_stored) - 1, -1)
+            first += len(codes[-1])
+        self.codes, self.discounted, self.backoff = map(np.concatenate, (codes, discounted, backoff))
 
     def token_losses(self, ids: np.ndarray) -> np.ndarray:
         """Compute -log p of each id of a text `[N]`, given up to n - 1 previous ids: nats, float64 `[N]`.
@@ -92,39 +111,65 @@ class KneserNeyNGrams:
         """
         ids = check_ids(ids, self.vocabulary_size, "token").astype("int64")
         p = np.full(len(ids), 1 / self.vocabulary_size)
-        contexts = np.zeros(len(ids) + 1, "int64")  # the node of the context that starts at each position, -1 if unseen
-        for level, counts in enumerate(self._counts[: len(ids)]):
-            contexts = contexts[: len(ids) - level]
-            nodes = self._find(level, contexts, ids[level:])
-            count = np.where(nodes < 0, 0, counts[nodes])
-            p[level:] = self._interpolate(level, contexts, count, p[level:])
+        contexts = np.zeros(len(ids) + 1, "int64")  # the node of the context that starts at each position, or -1
+        for length in range(min(self.order, len(ids))):
+            contexts = contexts[: len(ids) - length]
+            nodes = self._find(contexts, ids[length:])
+            stored = np.where(nodes < 0, 0, self.discounted[np.maximum(nodes, 1) - 1])
+            has_context = (contexts >= 0) & (contexts < len(self.backoff))
+            p[length:] = np.where(
+                has_context, stored + self.backoff[np.where(has_context, contexts, 0)] * p[length:], p[length:]
+            )
             contexts = nodes
         return -np.log(p)
 
-    def distribution(self, context: np.ndarray) -> np.ndarray:
-        """Compute the probabilities of the next id after a context `[N]`: float64 `[V]`, above zero, with sum 1."""
-        context = check_ids(context, self.vocabulary_size, "token").astype("int64")
-        p = np.full(self.vocabulary_size, 1 / self.vocabulary_size)
-        for level in range(min(len(self._counts), len(context) + 1)):
-            node = np.zeros(1, "int64")
-            for depth, id in enumerate(context[len(context) - level :]):
-                node = self._find(depth, node, id)
-            children = self._find(level, np.repeat(node, self.vocabulary_size), np.arange(self.vocabulary_size))
-            count = np.where(children < 0, 0, self._counts[level][children])
-            p = self._interpolate(level, np.repeat(node, self.vocabulary_size), count, p)
+    def distributions(self, ids: np.ndarray) -> np.ndarray:
+        """Compute the probabilities of the id after the first 0, 1, ..., N ids of a text `[N]`: float64 `[N + 1, V]`.
+
+        All are above zero, and a row has the sum 1.
+        """
+        ids = check_ids(ids, self.vocabulary_size, "token").astype("int64")
+        p = np.full((len(ids) + 1, self.vocabulary_size), 1 / self.vocabulary_size)
+        contexts = np.zeros(len(ids) + 1, "int64")
+        for length in range(min(self.order, len(ids) + 1)):
+            rows = np.flatnonzero((contexts >= 0) & (contexts < len(self.backoff)))
+            p[length + rows] *= self.backoff[contexts[rows], None]
+            begin, end = (np.searchsorted(self.codes, (contexts[rows] + n) * self.vocabulary_size) for n in (0, 1))
+            sizes = end - begin  # the numbers of children of each context
+            children = np.arange(sizes.sum()) + np.repeat(begin - np.cumsum(sizes) + sizes, sizes)
+            p[length + np.repeat(rows, sizes), self.codes[children] % self.vocabulary_size] += self.discounted[children]
+            contexts = self._find(contexts[: len(ids) - length], ids[length:])
         return p
 
-    def _find(self, level, parents, ids):
-        """Return the child nodes of parent nodes by id, -1 where there is none."""
-        child_codes, codes = parents * self.vocabulary_size + ids, self._codes[level]
-        nodes = np.minimum(np.searchsorted(codes, child_codes), len(codes) - 1)
-        return np.where((parents >= 0) & (codes[nodes] == child_codes), nodes, -1)
+    def distribution(self, context: np.ndarray) -> np.ndarray:
+        """Compute the probabilities of the next id after a context `[N]`: float64 `[V]`, above zero, with sum 1."""
+        context = check_ids(context, self.vocabulary_size, "token")
+        return self.distributions(context[max(0, len(context) - self.order + 1) :])[-1]
 
-    def _interpolate(self, level, contexts, count, lower):
-        """Compute p_m from c(h w) and p_m-1."""
-        total, discount = np.where(contexts < 0, 0, self._totals[level][contexts]), self._discounts[level]
-        p = np.maximum(count - discount, 0) + discount * self._types[level][contexts] * lower
-        return np.where(total > 0, p / np.maximum(total, 1), lower)
+    def _find(self, parents, ids):
+        """Return the child nodes of parent nodes by id, -1 where there is none."""
+        child_codes = parents * self.vocabulary_size + ids
+        index = np.minimum(np.searchsorted(self.codes, child_codes), len(self.codes) - 1)
+        return np.where((parents >= 0) & (self.codes[index] == child_codes), index + 1, -1)
+
+
+def _count(ids, order, vocabulary_size):
+    """Return for each length the codes of the m-grams of ids `[N]`, their occurrences and their counts c.
+
+    A code is `V parent + id`, where the parent is an index into the codes of the length before.
+    """
+    levels = []
+    nodes = np.zeros(len(ids) + 1, "int64")  # the m-gram that starts at each position
+    for length in range(1, min(order, len(ids)) + 1):
+        shorter = nodes
+        m_grams = shorter[: len(ids) - length + 1] * vocabulary_size + ids[length - 1 :]
+        codes, nodes, occurrences = np.unique(m_grams, return_inverse=True, return_counts=True)
+        if length > 1:  # each different m-gram is one left neighbor of the ids after its first
+            suffixes = np.empty(len(codes), "int64")
+            suffixes[nodes] = shorter[1:]  # equal for all occurrences; np.unique's return_index is slow
+            levels[-1][2] = np.bincount(suffixes, minlength=len(levels[-1][0]))
+        levels.append([codes, occurrences, occurrences])
+    return levels
 
 
 def _discount(counts):

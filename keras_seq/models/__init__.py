@@ -3,7 +3,7 @@
 `MODELS` holds the registered configs by name (`keras_seq/models/config.py`). Those in `LANGUAGE_MODELS` build a
 `LanguageModel`, which predicts the next id. The others read whole sequences: `bilstm` tags each id, `bert` and
 `modernbert` encode a sequence, `seq2seq` and `t5` map it to another one. `Ensemble` averages the probabilities of
-several language models.
+several language models, `ngram_model` makes one of counted n-grams, and `NGramResidual` adds what they do not know.
 """
 
 from keras_seq.models.config import MODELS, LanguageModelConfig
@@ -37,6 +37,7 @@ from keras_seq.models.families.transformer import GPT2Config, LlamaConfig, Trans
 from keras_seq.models.forecaster import Forecaster
 from keras_seq.models.language_model import LanguageModel
 from keras_seq.models.laws import assert_causal
+from keras_seq.models.ngrams import NGramResidual, ngram_model
 from keras_seq.models.quantization import quantization_report
 
 LANGUAGE_MODELS = tuple(name for name, config in MODELS.items() if issubclass(config, LanguageModelConfig))
@@ -69,6 +70,7 @@ __all__ = [
     "MinGRUConfig",
     "MinLSTMConfig",
     "ModernBertConfig",
+    "NGramResidual",
     "OnnxModel",
     "Qwen35Config",
     "RNNConfig",
@@ -80,6 +82,7 @@ __all__ = [
     "XLSTMConfig",
     "assert_causal",
     "masked_lm",
+    "ngram_model",
     "quantization_report",
     "text_classifier",
     "token_classifier",

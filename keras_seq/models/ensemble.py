@@ -52,14 +52,20 @@ class Ensemble(NoKerasExport, TokenTargets, keras.Model):
         not_language_models = [member.name for member in members if not isinstance(member, (LanguageModel, Ensemble))]
         if not_language_models:
             raise ValueError(f"{not_language_models[0]} is not a language model; expected members that predict ids.")
-        sizes = sorted({member.compute_output_spec(keras.KerasTensor((1, 1), "int32")).shape[-1] for member in members})
-        if len(sizes) > 1:
-            raise ValueError(f"members have vocabulary sizes {' and '.join(map(str, sizes))}; expected the same size.")
+        self.check_sizes(
+            [member.compute_output_spec(keras.KerasTensor((1, 1), "int32")).shape[-1] for member in members]
+        )
         self.autocast = False  # the members cast their inputs; the states keep their own dtypes
         self.members = members
         context_lengths = [member.context_length for member in members if member.context_length is not None]
         self.context_length = min(context_lengths, default=None)
         self.built = all(member.built for member in members)
+
+    def check_sizes(self, sizes: list[int]):
+        """Raise unless the members have equal numbers of outputs."""
+        if len(set(sizes)) > 1:
+            different = " and ".join(map(str, sorted(set(sizes))))
+            raise ValueError(f"members have vocabulary sizes {different}; expected the same size.")
 
     def build(self, input_shape=None):
         """Do nothing: the members are built."""
@@ -89,8 +95,12 @@ class Ensemble(NoKerasExport, TokenTargets, keras.Model):
                 member(ids, state=member_state, training=training, return_state=True, mask=mask)
                 for member, member_state in zip(self.members, state, strict=True)
             ]
-        logits = log_mean_probability([member_logits for member_logits, _ in outputs])
+        logits = self.combine([member_logits for member_logits, _ in outputs])
         return (logits, tuple(member_state for _, member_state in outputs)) if return_state else logits
+
+    def combine(self, logits: list):
+        """Compute the output from those of the members."""
+        return log_mean_probability(logits)
 
     def step(self, ids, state):
         """Compute the logits of the next id from one position.

@@ -31,7 +31,7 @@ from keras_seq.models.lora import is_adapter, merged_values
 CONFIG_NAME, METADATA_NAME, WEIGHTS_NAME = "config.json", "metadata.json", "model.weights.h5"
 ASSET_PATTERN = re.compile(r"assets(/(?!\.)[\w.-]+)*/?", re.ASCII)
 KERAS_LAYERS = {
-    *("InputLayer", "Activation", "Dense", "Dropout", "Embedding"),
+    *("InputLayer", "Activation", "Dense", "Dropout", "Embedding", "Identity"),
     *("LayerNormalization", "RMSNormalization", "Rescaling", "ReversibleEmbedding"),
 }
 KERAS_OBJECTS = {

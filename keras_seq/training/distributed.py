@@ -38,8 +38,8 @@ HEADS = r".*/(self|cross)_attention(_\d+)?"
 FEED_FORWARD = r".*/feed_forward(_\d+)?"
 # Columns of the first matrix and rows of the second, so that a block adds up once for attention and once after it.
 TRANSFORMER = {
-    f"{HEADS}/(query|key|value)/kernel": (None, MODEL),
-    f"{HEADS}/(query|key|value)/bias": (MODEL,),
+    f"{HEADS}/(query|key|value|gate)/kernel": (None, MODEL),
+    f"{HEADS}/(query|key|value|gate)/bias": (MODEL,),
     f"{HEADS}/output/kernel": (MODEL, None),
     f"{HEADS}/bucket_bias": (None, MODEL),
     f"{FEED_FORWARD}/(hidden|gate)/kernel": (None, MODEL),

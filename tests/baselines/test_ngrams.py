@@ -55,6 +55,35 @@ def test_probabilities_are_above_zero_and_sum_to_one_whatever_came_before(order)
         assert (p > 0).all()
 
 
+@pytest.mark.parametrize("min_counts", [(1, 1, 1), (1, 1, 3), (2, 2, 4), (9, 9, 9), (54, 99, 99)])
+def test_what_is_left_out_leaves_its_probability_to_shorter_contexts(min_counts):
+    random = np.random.default_rng(3)
+    train, validation = random.integers(4, size=200).tolist(), random.integers(5, size=30).tolist()
+    whole, some = KneserNeyNGrams(train, 3, 5), KneserNeyNGrams(train, 3, 5, min_counts)
+    grams = collections.Counter(tuple(train[i : i + m]) for m in (1, 2, 3) for i in range(len(train) - m + 1))
+
+    def discounted(context):  # without what the shorter context adds, from the model of all n-grams
+        p = whole.distribution(context)
+        lower = whole.distribution(context[1:]) if context else np.full(5, 1 / 5)
+        unseen = next(id for id in range(5) if (*context, id) not in grams)
+        return p - p[unseen] / lower[unseen] * lower
+
+    def expected(context):
+        lower = expected(context[1:]) if context else np.full(5, 1 / 5)
+        if (context and context not in grams) or not any((*context, id) in grams for id in range(5)):
+            return lower
+        least = min_counts[len(context)]
+        stored = np.where([grams[(*context, id)] >= least for id in range(5)], discounted(context), 0)
+        return stored + (1 - stored.sum()) * lower
+
+    rows = [expected(tuple(validation[max(0, t - 2) : t])) for t in range(len(validation) + 1)]
+    np.testing.assert_allclose(some.distributions(validation), rows, rtol=1e-9)
+    np.testing.assert_allclose(some.distributions(validation).sum(axis=1), 1, rtol=1e-12)
+    losses = -np.log([row[id] for row, id in zip(rows, validation, strict=False)])
+    np.testing.assert_allclose(some.token_losses(validation), losses, rtol=1e-9)
+    assert len(some.codes) == sum(count >= min_counts[len(gram) - 1] for gram, count in grams.items())
+
+
 def test_nats_and_distribution_are_one_model():
     random = np.random.default_rng(1)
     ngrams, text = KneserNeyNGrams(random.integers(4, size=500), 4, 5), random.integers(5, size=60)
@@ -124,3 +153,11 @@ def test_thousands_of_ids_in_long_contexts_do_not_overflow():
 def test_what_cannot_be_counted_is_refused(ids, order, size, message):
     with pytest.raises(ValueError, match=message):
         KneserNeyNGrams(ids, order, size)
+
+
+@pytest.mark.parametrize("min_counts", [(1,), (1, 1, 1), (2, 1), (0, 1), (1, 1.5), (1, None)])
+def test_counts_that_do_not_fit_are_named(min_counts):
+    with pytest.raises(ValueError, match="min_counts="):
+        KneserNeyNGrams([0, 1], 2, 3, min_counts)
+    with pytest.raises(ValueError, match="no id occurs more than 3 times"):
+        KneserNeyNGrams([0, 1, 0, 0], 2, 3, (4, 4))

@@ -113,7 +113,7 @@ def test_the_transformer_with_the_same_layers_is_that_of_compare(randomize):
     from experiments.benchmark.torch_runs import Transformer
 
     case = Case("as_run", "transformer", 2, 6, embedding_dim=8, num_heads=2, num_layers=2)
-    ours = TransformerConfig(8, 2, 2, 32, context_length=6, kernel_size=None).build_model(65)
+    ours = TransformerConfig(8, 2, 2, 32, context_length=6, kernel_size=None, use_output_gate=False).build_model(65)
     randomize(ours)
     arrays = {weight.path.partition("/")[2].replace("/kernel", ""): weight.numpy().T for weight in ours.weights}
     state = {"embedding.weight": arrays["embedding/embeddings"].T, "head.weight": arrays["head"]}

@@ -1,5 +1,7 @@
 import dataclasses
+import functools
 import json
+import os
 
 import keras
 import numpy as np
@@ -7,8 +9,11 @@ import pytest
 
 from experiments import shakespeare as study
 from keras_seq.commands.options import replaced
+from keras_seq.data import load_corpus
 from keras_seq.evaluation import Evaluator
 from keras_seq.models import LSTMConfig
+from keras_seq.models.ngrams import held_out_log_probabilities, ngram_model
+from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import TrainConfig
 
 SMALL = LSTMConfig(embedding_dim=3, units=5)
@@ -19,10 +24,11 @@ def ids():
     return np.random.default_rng(0).integers(7, size=300)
 
 
-def a_row(model, seed, val_loss, random_loss=1.5):
+def a_row(seed, val_loss, random_loss=1.5):
     return {
-        **{"model": model, "seed": seed, "run": f"{model}-seed{seed}", "parameters": 1_920_000, "train_tokens": 6.8e6},
-        **{"train_seconds": 400, "train_loss": 1.3, "members_val_loss": val_loss + 0.03, "val_loss": val_loss},
+        **{"seed": seed, "run": f"seed{seed}", "parameters": 1_920_000, "train_tokens": 6.8e6, "train_seconds": 400},
+        **{"members_train_loss": [1.3, 1.2], "members_val_loss": [val_loss + 0.03, val_loss + 0.04]},
+        "val_loss": val_loss,
         **{"val_loss_streaming": 1.4, "val_random_windows_loss": random_loss},
         "val_random_windows_standard_error": 0.002,
     }
@@ -41,10 +47,13 @@ def test_the_loss_of_random_windows_is_that_of_all_windows_on_average(ids):
     assert error == pytest.approx(every.mean(axis=1).std() / (20 * study.EVAL_BATCH_SIZE) ** 0.5, rel=0.1)
 
 
+@pytest.mark.skipif("KERAS_SEQ_DATA" not in os.environ, reason="needs KERAS_SEQ_DATA, a folder with shakespeare.txt")
 def test_it_has_at_most_two_million_parameters_at_its_defaults():
-    config = study.ShakespeareConfig()
-    for name in study.MODELS:
-        assert config.num_members * config.model_config(name).build_model(65).count_params() <= 2_000_000
+    config, text = study.ShakespeareConfig(), load_corpus("shakespeare").split()[0]
+    counts = config.count(65, CharacterTokenizer.from_text(text).encode(text))
+    networks = config.lstm.build_model(65), config.ngrams.build_model(66)
+    assert config.members == ("lstm", "ngrams")
+    assert sum(model.count_params() for model in (*networks, ngram_model(counts))) <= 2_000_000
 
 
 def test_each_family_has_its_rate_unless_one_is_given():
@@ -57,7 +66,7 @@ def test_each_family_has_its_rate_unless_one_is_given():
 
 def test_batches_of_both_families_have_as_many_characters(ids):
     config = study.ShakespeareConfig(batch_size=8, sequence_length=16, context_length=32)
-    assert len({config.windows(name, ids, seed=0).tokens_per_step for name in study.MODELS}) == 1
+    assert len({config.windows(name, ids, seed=0).tokens_per_step for name in study.MEMBERS}) == 1
 
 
 def test_with_a_dev_split_the_validation_split_is_not_used(monkeypatch, tmp_path):
@@ -80,17 +89,16 @@ def test_with_a_dev_split_the_validation_split_is_not_used(monkeypatch, tmp_path
     assert shorter_train + dev == train
 
 
-def test_several_seeds_have_a_mean_and_the_verdict_is_of_the_best_model():
-    rows = [a_row("transformer", 0, 1.6), a_row("lstm", 0, 1.43, 1.44), a_row("transformer", 1, 1.62)]
-    rows += [a_row("lstm", 1, 1.44, 1.46)]
+def test_several_seeds_have_a_mean_and_the_verdict_names_the_members():
+    rows = [a_row(0, 1.43, 1.44), a_row(1, 1.44, 1.46)]
     table = study.table(256, rows)
-    means = {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows if row[1] == "mean"}
-    assert len(table.rows) == len(rows) + len(means)
-    assert means["lstm"]["val_loss@256"] == "1.4350 ± 0.0071"
-    assert means["lstm"]["members' val_loss"] == "1.4650 ± 0.0071"
-    assert means["transformer"]["val_loss, random windows"] == "1.5000 ± 0.0000"
+    *_, mean = (dict(zip(table.header, row, strict=True)) for row in table.rows)
+    assert (len(table.rows), mean["seed"]) == (3, "mean")
+    assert mean["val_loss@256"] == "1.4350 ± 0.0071"
+    assert mean["members' val_loss@256"] == "1.4650 ± 0.0071, 1.4750 ± 0.0071"
+    assert len(study.table(256, rows[:1]).rows) == 1
     verdict = study.verdict(study.ShakespeareConfig(), rows)
-    assert verdict.startswith("lstm, an ensemble of 2 with 1.92 M parameters")
+    assert verdict.startswith("An ensemble of lstm and ngrams with 1.92 M parameters")
     assert "1.4350 ± 0.0071, and on random windows 1.4500 ± 0.0141 (standard deviations" in verdict
     assert "1.4697" in verdict
     dev = dataclasses.replace(study.ShakespeareConfig(), score_on_dev_split=True)
@@ -100,14 +108,44 @@ def test_several_seeds_have_a_mean_and_the_verdict_is_of_the_best_model():
 
 def test_an_ensemble_sums_its_members_and_is_better_than_their_mean(smoke):
     (row,) = smoke.rows
-    ensemble = keras.models.load_model(smoke.folder / "lstm-seed0" / "model.keras")
-    assert [len(member.weights) for member in ensemble.members] == [len(ensemble.members[0].weights)] * 2
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in smoke.folder.glob("*-member?/result.json")]
+    ensemble = keras.models.load_model(smoke.folder / "seed0" / "model.keras")
+    assert [type(member).__name__ for member in ensemble.members] == ["LanguageModel", "NGramResidual"]
+    folders = [smoke.folder / f"seed0-member{n}-{name}" for n, name in enumerate(("lstm", "ngrams"))]
+    results = [json.loads((folder / "result.json").read_text(encoding="utf-8")) for folder in folders]
     for key in ("parameters", "train_tokens", "train_seconds"):
         assert row[key] == pytest.approx(sum(result[key] for result in results))
     assert row["parameters"] == ensemble.count_params()
-    assert row["members_val_loss"] == pytest.approx(np.mean([result["val_loss"] for result in results]))
-    assert row["val_loss"] < row["members_val_loss"]
+    assert row["members_val_loss"] == [result["val_loss"] for result in results]
+    assert row["val_loss"] < np.mean(row["members_val_loss"])
+
+
+def test_a_member_on_n_grams_learns_from_counts_of_other_parts(ids):
+    config = replaced(study.ShakespeareConfig(batch_size=2, sequence_length=5), {"ngrams": {"units": 4}})
+    member, training_model, dataset_fn = study.build_member(config, "ngrams", config.windows("ngrams", ids, 0), 7)
+    ((x, reset, given), y), *_ = ((tuple(map(np.asarray, inputs)), y) for inputs, y in dataset_fn(3, 4))
+    known = held_out_log_probabilities(ids, functools.partial(config.count, 7))
+    for row, expected in zip(x, given, strict=True):
+        (start,) = (n for n in range(len(ids) - 5) if (ids[n : n + 5] == row).all())
+        np.testing.assert_array_equal(expected, known[start : start + 5])
+    outputs = np.asarray(member.members[1](x))
+    expected = outputs[..., :7] + (1 + outputs[..., 7:]) * given.astype("float32")
+    np.testing.assert_allclose(training_model([x, np.ones_like(reset), given]), expected, atol=1e-5)
+    assert np.asarray(y).shape == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ("--members", ("--members",)),
+        ("--members lstm gru", ("gru",)),
+        ("--min-counts 1 3 2", ("--min-counts 1 3 2", "do not fall")),
+        ("--min-counts 0 1", ("--min-counts 0 1",)),
+        ("--members lstm --min-counts 1 1", ("--min-counts", "ngrams")),
+        ("--members transformer --reset-prob 0.5", ("--reset-prob", "lstm")),
+    ],
+)
+def test_a_mistake_is_refused(refuses, arguments, named):
+    refuses("shakespeare", arguments, *named)
 
 
 def test_the_plot_has_nano_gpts_loss_only_beside_losses_of_its_text(smoke, drawn):

@@ -88,7 +88,7 @@ def test_the_baseline_is_the_default_with_its_convolutions(name, has_one):
     ("arguments", "named"),
     [
         ("--parts sinks sinks", ("--parts", "sinks")),
-        ("--parts soft-cap", ("soft-cap", "output-gate")),
+        ("--parts soft-cap", ("soft-cap", "no-output-gate")),
     ],
 )
 def test_a_mistake_is_refused(refuses, arguments, named):

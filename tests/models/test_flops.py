@@ -95,7 +95,7 @@ def test_an_lstm_by_hand():
 
 
 def test_a_transformer_by_hand():
-    block = 2 * 4 * 8 * 8  # queries, keys, values, output
+    block = 2 * 5 * 8 * 8  # queries, keys, values, gate, output
     block += 2 * 2 * 8 * 12  # feed-forward, there and back
     block += 2 * T * 8 + 2 * T * 8  # scores and values over T positions
     block += 2 * 4 * 8  # the convolution over 4 positions

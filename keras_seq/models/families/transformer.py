@@ -3,7 +3,8 @@
 The decoder-only Transformer language model of this package: embedding, causal blocks, normalization, projection.
 
 Differences from GPT-2: RMS normalization, rotary positions, normalized queries and keys, no biases, output projections
-of the blocks that start at zero, so that each block starts as the identity, and a short causal convolution before each.
+of the blocks that start at zero, so that each block starts as the identity, a short causal convolution before each, and
+a gate on what is attended to.
 """
 
 import dataclasses
@@ -38,7 +39,7 @@ class TransformerConfig(LanguageModelConfig):
     """Number of Transformer blocks."""
     num_heads: int = 4
     """Attention heads in each block, a divisor of embedding_dim."""
-    feed_forward_dim: int = 512
+    feed_forward_dim: int = 448
     """Width of the hidden layer of each block's feed-forward network."""
     context_length: int | None = None
     """Maximum number of positions, needed to build the model; experiments default to the training window's length."""
@@ -48,7 +49,7 @@ class TransformerConfig(LanguageModelConfig):
     """Dropout rate of the attention weights and the output of each sublayer."""
     kernel_size: int | None = 4
     """Width of the causal convolution before each block, in positions; None for none."""
-    use_output_gate: bool = False
+    use_output_gate: bool = True
     """Whether a gate multiplies what is attended to, before the output projection."""
     use_sinks: bool = False
     """Whether each head has a learned score that takes a part of its weights."""
