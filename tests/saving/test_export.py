@@ -13,6 +13,7 @@ from keras import ops, tree
 
 import keras_seq
 from keras_seq import models
+from keras_seq.baselines import KneserNeyNGrams
 from keras_seq.layers import ExplicitState
 from keras_seq.models import (
     LANGUAGE_MODELS,
@@ -103,6 +104,18 @@ def test_gates_and_sinks_of_attention_are_in_the_file(format, tmp_path, randomiz
         pytest.skip("another backend writes it")
     gates = {"use_output_gate": True, "use_sinks": True, "use_forget_gate": True}
     model = randomize(TransformerConfig(8, 1, 2, 12, context_length=9, **gates).build_model(VOCABULARY))
+    keras_seq.export(model, tmp_path / f"model{SUFFIXES[format]}", format, lengths=(5,))
+    check_steps(model, kind(tmp_path / f"model{SUFFIXES[format]}"), 2)
+
+
+@pytest.mark.parametrize("format", [*RUNTIMES])
+def test_n_grams_and_what_adds_to_them_are_in_the_file(format, tmp_path, randomize):
+    kind = runtime(format)
+    if not written_here(format):
+        pytest.skip("another backend writes it")
+    text = np.random.default_rng(0).integers(VOCABULARY, size=200)
+    counted = models.ngram_model(KneserNeyNGrams(text, 3, VOCABULARY, (1, 1, 2)))
+    model = models.NGramResidual([counted, randomize(LSTMConfig(3, 4).build_model(VOCABULARY + 1))])
     keras_seq.export(model, tmp_path / f"model{SUFFIXES[format]}", format, lengths=(5,))
     check_steps(model, kind(tmp_path / f"model{SUFFIXES[format]}"), 2)
 
