@@ -17,6 +17,7 @@ from keras_seq.generation.sampling_loop import not_finite
 from keras_seq.interpretability.activations import attention_weights
 from keras_seq.layers import LSTM
 from keras_seq.layers.introspection import check_tokenizer, pre_activations
+from keras_seq.models import LanguageModel
 
 SIGNAL_NAMES = {
     "h": "output h",
@@ -80,8 +81,12 @@ def trace_model(model: keras.Model, tokenizer, ids) -> ModelTrace:
         ids: Ids `[T]`, at most as many as the context length.
 
     Raises:
-        ValueError: If the tokenizer and the model differ in vocabulary size, or a logit is not finite.
+        ValueError: If it is another model, such as an `Ensemble`, its tokenizer has another vocabulary size, or a logit
+            is not finite.
     """
+    if not isinstance(model, LanguageModel):
+        kind = type(model).__name__
+        raise ValueError(f"{model.name} is of the class {kind}; expected a LanguageModel, such as one of its members.")
     check_tokenizer(tokenizer, model)
     ids = np.asarray(ids)
     logits = _numpy(model(ids[None], training=False)[0]).astype("float64")

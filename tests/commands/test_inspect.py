@@ -10,7 +10,7 @@ import pytest
 from keras_seq.commands import inspect as inspect_model
 from keras_seq.data import load_corpus
 from keras_seq.interpretability import trace_model
-from keras_seq.models import MODELS
+from keras_seq.models import MODELS, Ensemble, LSTMConfig
 from keras_seq.reports.inspection import find
 from keras_seq.reports.inspection_report import inspect_page, plot_findings
 from keras_seq.reports.pages import percent
@@ -103,6 +103,9 @@ def test_a_run_of_another_kind_is_refused(fails, tmp_path):
         tmp_path / "model.keras", MODELS["bilstm"](embedding_dim=2, units=2).build_model(TOKENIZER.vocabulary_size)
     )
     assert "not a language model" in fails(inspect_model.main, tmp_path)
+    members = [LSTMConfig(embedding_dim=2, units=2).build_model(TOKENIZER.vocabulary_size) for _ in range(2)]
+    save_model(tmp_path / "model.keras", Ensemble(members))
+    assert "Ensemble; expected a LanguageModel, such as one of its members" in fails(inspect_model.main, tmp_path)
 
 
 @pytest.fixture(scope="module")
