@@ -53,7 +53,7 @@ class NGramTable(ExplicitState):
         order: n.
         vocabulary_size: V.
         num_ngrams: E, the number of n-grams of all lengths.
-        num_contexts: C, the number of those that are contexts of others, the empty one included.
+        num_contexts: C, the number of those that are shorter than n, the empty one included.
         **kwargs: Those of `keras.layers.Layer`.
 
     Call arguments:
@@ -187,10 +187,15 @@ class NGramResidual(Ensemble):
 
         logits = model(ids)[..., :V] + (1 + model(ids)[..., V]) log p
 
-        model = NGramResidual([ngram_model(counts), LSTMConfig(units=160).build_model(V + 1)])
+    ```python
+    counts = keras_seq.baselines.KneserNeyNGrams(ids, 6, vocabulary_size)
+    lstm = LSTMConfig(units=200).build_model(vocabulary_size + 1)
+    model = NGramResidual([ngram_model(counts), lstm])
+    ```
 
     Both are trained apart: the n-grams are counted, the model by the loss of these logits, with log p of n-grams that
-    have not counted what they predict (`held_out_log_probabilities`).
+    have not counted what they predict, as experiments/shakespeare.py does (`held_out_log_probabilities`,
+    `add_log_probabilities`).
 
     Args:
         members: The n-grams, a language model over V ids, and the model over V + 1.
