@@ -39,10 +39,10 @@ def test_gradients_are_summed_and_sharded_weights_gathered():
 
 def test_activations_are_summed_for_each_divided_matrix():
     tensor = 4 * 8 * 16 * 32  # float32 [B, T, D]
-    assert sent(model(), model_parallel=2)["activations"] == 2 * 6 * tensor  # q, k, v, output; hidden, output
-    assert sent(model("mixed_bfloat16"), model_parallel=2)["activations"] == 6 * tensor
-    assert sent(model(), data=2, model_parallel=4)["activations"] == pytest.approx(2 * 6 * tensor * 1.5 / 2)
-    halved = 4 * 2 * (4 * 32 * 32 + 2 * 32 * 64)
+    assert sent(model(), model_parallel=2)["activations"] == 2 * 7 * tensor  # q, k, v, gate, output; hidden, output
+    assert sent(model("mixed_bfloat16"), model_parallel=2)["activations"] == 7 * tensor
+    assert sent(model(), data=2, model_parallel=4)["activations"] == pytest.approx(2 * 7 * tensor * 1.5 / 2)
+    halved = 4 * 2 * (5 * 32 * 32 + 2 * 32 * 64)
     assert sent(model(), data=2, model_parallel=2)["gradients"] == 4 * model().count_params() - halved / 2
 
 

@@ -108,8 +108,9 @@ MISTAKES = {
         *("--transformer.num-heads 5 | num_heads=5", "--broken-mask --lstm.units 8 | --lstm.units"),
     ],
     "shakespeare": [
-        *("--reset-prob 2 | --reset-prob", "--models lstm lstm", "--corpus pydoc --context-length 100000 | too short"),
-        *("--models transformer --reset-prob 0.5 | --reset-prob", "--models transformer --lstm.units 8 | --lstm.units"),
+        *("--reset-prob 2 | --reset-prob", "--members gru | gru", "--corpus pydoc --context-length 100000 | too short"),
+        *("--members transformer --reset-prob 0.5 | --reset-prob", "--members ngrams --lstm.units 8 | --lstm.units"),
+        *("--min-counts 1 3 2 | do not fall", "--min-counts 0 1", "--members lstm --min-counts 1 | --min-counts"),
     ],
     "speedrun": [
         *("--recipe nowhere.py | nowhere.py", "--recipe {files}/large | at most 40,000", "--record ! | a name"),

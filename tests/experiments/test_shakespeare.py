@@ -133,21 +133,6 @@ def test_a_member_on_n_grams_learns_from_counts_of_other_parts(ids):
     assert np.asarray(y).shape == (2, 5)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ("--members", ("--members",)),
-        ("--members lstm gru", ("gru",)),
-        ("--min-counts 1 3 2", ("--min-counts 1 3 2", "do not fall")),
-        ("--min-counts 0 1", ("--min-counts 0 1",)),
-        ("--members lstm --min-counts 1 1", ("--min-counts", "ngrams")),
-        ("--members transformer --reset-prob 0.5", ("--reset-prob", "lstm")),
-    ],
-)
-def test_a_mistake_is_refused(refuses, arguments, named):
-    refuses("shakespeare", arguments, *named)
-
-
 def test_the_plot_has_nano_gpts_loss_only_beside_losses_of_its_text(smoke, drawn):
     for corpus, lines in (("shakespeare", 1), ("pydoc", 0)):
         (axes,) = drawn(study.plot, smoke.folder, study.ShakespeareConfig(corpus=corpus), smoke.rows)

@@ -122,6 +122,7 @@ def test_training_on_held_out_counts_learns_what_they_do_not_know():
     assert losses[0] < 0.5 * losses[1]
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_it_comes_back_from_disk_and_writes_text(residual, tmp_path):
     save_model(tmp_path / "model.keras", residual)
     revived = load_untrusted_model(tmp_path / "model.keras")

@@ -108,7 +108,7 @@ def test_gates_and_sinks_of_attention_are_in_the_file(format, tmp_path, randomiz
     check_steps(model, kind(tmp_path / f"model{SUFFIXES[format]}"), 2)
 
 
-@pytest.mark.parametrize("format", [*RUNTIMES])
+@often("format", [*RUNTIMES], ["onnx"])
 def test_n_grams_and_what_adds_to_them_are_in_the_file(format, tmp_path, randomize):
     kind = runtime(format)
     if not written_here(format):
