@@ -92,12 +92,12 @@ class KneserNeyNGrams:
         numbers, first = np.zeros(1, "int64"), 1  # of the nodes of the length before, -1 for those left out
         for min_count, (level_codes, occurrences, counts) in zip(min_counts, levels, strict=False):
             parents, ids = np.divmod(level_codes, self.vocabulary_size)
-            discount, totals = _discount(counts), np.maximum(np.bincount(parents, counts, len(numbers)), 1)
+            discount, sums = _discount(counts), np.bincount(parents, counts, len(numbers))
+            totals = np.maximum(sums, 1)
             is_stored = occurrences >= min_count  # where it is, its context is: that occurs as often
             # what is left of the counts: no difference, which would round
             left = np.bincount(parents, np.where(is_stored, np.minimum(counts, discount), counts), len(numbers))
-            has_counts = np.bincount(parents, counts, len(numbers)) > 0
-            backoff.append(np.where(has_counts, left / totals, 1.0)[numbers >= 0])
+            backoff.append(np.where(sums > 0, left / totals, 1.0)[numbers >= 0])
             codes.append(numbers[parents[is_stored]] * self.vocabulary_size + ids[is_stored])
             discounted.append((np.maximum(counts - discount, 0) / totals[parents])[is_stored])
             numbers = np.where(is_stored, first + np.cumsum(is_stored) - 1, -1)
