@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from keras_seq.checks import suggestion
 from keras_seq.commands.early import check_words
-from keras_seq.commands.start import start
+from keras_seq.commands.start import refuse, start
 
 FOLDER = pathlib.Path(__file__).parent
 COMMANDS = ("train", "generate", "score", "inspect", "report", "export", "prepare")
@@ -34,16 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if name in ("-h", "--help"):
         print(listing())
     elif name not in COMMANDS:
-        _exit(f"keras-seq: {name}: expected {', '.join(COMMANDS)}{suggestion(name, COMMANDS)}.")
+        refuse(f"keras-seq: {name}: expected {', '.join(COMMANDS)}{suggestion(name, COMMANDS)}.")
     elif missing := [package for package in NEEDED if importlib.util.find_spec(package) is None]:
-        _exit(f'keras-seq: {missing[0]} is not installed in {sys.executable}: pip install "keras_seq[command]".')
+        refuse(f'keras-seq: {missing[0]} is not installed in {sys.executable}: pip install "keras_seq[command]".')
     else:
         if mistake := check_words(name, words):
-            _exit(f"keras-seq {name}: {mistake}")
+            refuse(f"keras-seq {name}: {mistake}")
         start()
         importlib.import_module(f"keras_seq.commands.{name}").main(words)
-
-
-def _exit(sentence):
-    print(sentence, file=sys.stderr)
-    sys.exit(2)

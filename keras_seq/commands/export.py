@@ -12,11 +12,7 @@
 Time: seconds.
 
 RUN is the folder of a finished run, of any backend. `keras-seq generate` and `score` read an ONNX or LiteRT file as
-they read a run. A SavedModel is used by
-
-    import tensorflow as tf
-    model = tf.saved_model.load("RUN/saved_model")
-    model.generate("ROMEO:", tf.constant(200, tf.int64), tf.constant(0.8), tf.constant(1, tf.int64))    # seed 1
+they read a run. How the others are used is printed when they are written.
 """
 
 import dataclasses

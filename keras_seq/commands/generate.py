@@ -29,7 +29,7 @@ from keras_seq.data import load_corpus
 from keras_seq.files import write_text
 from keras_seq.generation import Constraint, SamplingConfig, SpeculativeLoop, TextGenerator, choices, json_schema, regex
 from keras_seq.runs.finished_run import Unknown, handle_unknown, load_run_or_folder, read_standard_input
-from keras_seq.tokenizers.base import Tokenizer
+from keras_seq.tokenizers import Tokenizer, TokenizerError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,9 +108,11 @@ class GenerateConfig:
 
 
 def default_prompt(tokenizer: Tokenizer) -> str:
-    """Return a line break if the tokenizer has one, else its first token that is not special."""
-    tokens = tokenizer.vocabulary
-    return "\n" if "\n" in tokens else next(token for token in tokens if not token.startswith("["))
+    """Return a line break if the tokenizer keeps it, else its first token that is not special."""
+    with contextlib.suppress(TokenizerError):  # of characters without it
+        if tokenizer.decode(tokenizer.encode("\n")).endswith("\n"):
+            return "\n"
+    return next(token for token in tokenizer.vocabulary if not token.startswith("["))
 
 
 def read_prompts() -> Iterator[str]:

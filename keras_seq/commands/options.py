@@ -75,10 +75,9 @@ def _integer(info):
     def is_integer(value):
         return isinstance(value, int) and not isinstance(value, bool)
 
-    def from_words(words):
-        return to_integer(words[0])
-
-    return PrimitiveConstructorSpec(1, "INT", from_words, is_integer, lambda n: [str(n)]) if info.type is int else None
+    if info.type is not int:
+        return None
+    return PrimitiveConstructorSpec(1, "INT", lambda words: to_integer(words[0]), is_integer, lambda n: [str(n)])
 
 
 def with_models(config_class: type) -> type:
@@ -121,15 +120,11 @@ def command_line(
 
 def _for_help(config_class, hidden, further):
     """Return a dataclass without the options of some groups, and with those of a further dataclass."""
-    fields = [
-        (
-            f.name,
-            Annotated[f.type, tyro.conf.Suppress],
-            dataclasses.field(default=f.default, default_factory=f.default_factory),
-        )
-        for f in dataclasses.fields(config_class)
-        if f.name in hidden
-    ]
+    fields = []
+    for field in dataclasses.fields(config_class):
+        if field.name in hidden:
+            default = dataclasses.field(default=field.default, default_factory=field.default_factory)
+            fields.append((field.name, Annotated[field.type, tyro.conf.Suppress], default))
     bases = (config_class, *([] if further is None else [further]))
     return dataclasses.make_dataclass(config_class.__name__, fields, bases=bases, frozen=True)
 
@@ -153,12 +148,9 @@ def _choices(kind):
 
 
 def check_effects(config: Any, arguments: Sequence[str]):
-    """Check that no option of a command line is that of a model that is not chosen, or needs another option.
+    """Raise a ValueError if an option is that of a model that is not chosen, or needs another option.
 
     `config.options_without_effect()`, if there is one, returns what each of some options, by its field, would need.
-
-    Raises:
-        ValueError: An option has no effect.
     """
     unused = {group: f"{group} among the chosen" for group in groups_not_chosen(config)}
     unused |= config.options_without_effect() if hasattr(config, "options_without_effect") else {}
@@ -171,11 +163,7 @@ def check_effects(config: Any, arguments: Sequence[str]):
 
 
 def check_options(config: Any, **minimum: float):
-    """Check the ranges of all options of a dataclass and of those in it, and `minimum` values by name.
-
-    Raises:
-        ValueError: A number does not fit its type, or a text cannot be that of a file.
-    """
+    """Check the ranges of all options of a dataclass and of those in it, and `minimum` values by name."""
     for option, value, choices in _options(config):
         name = option.rpartition(".")[2].removeprefix("--").replace("-", "_")
         expected = _expected(name, value)

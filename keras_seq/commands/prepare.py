@@ -7,8 +7,8 @@
 
 Time: a minute for a gigabyte by characters, five by byte pairs, on 2 cores.
 
-INPUT is a file, a folder or a pattern. A run that was stopped continues when the same command is given again, and ends
-with the same bytes. docs/data.md tells what the folder holds and at which sizes to use it.
+A run that was stopped continues when the same command is given again, and ends with the same bytes. docs/data.md tells
+what the folder holds and at which sizes to use it.
 """
 
 import dataclasses
@@ -58,9 +58,8 @@ class PrepareConfig:
         if self.verify is not None and (self.inputs or self.to):
             raise ValueError("--verify: expected no INPUT and no --to beside it.")
         if self.tokenizer not in TOKENIZERS and not (pathlib.Path(self.tokenizer) / TOKENIZER_NAME).is_file():
-            raise ValueError(
-                f"--tokenizer {self.tokenizer}: expected {', '.join(TOKENIZERS)}, or a folder with a {TOKENIZER_NAME}."
-            )
+            expected = f"{', '.join(TOKENIZERS)}, or a folder with a {TOKENIZER_NAME}"
+            raise ValueError(f"--tokenizer {self.tokenizer}: expected {expected}.")
         if self.vocabulary_size is not None and self.tokenizer not in ("words", "wordpiece", "bpe"):
             raise ValueError(f"--vocabulary-size {self.vocabulary_size}: expected words, wordpiece or bpe with it.")
 

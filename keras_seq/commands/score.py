@@ -7,7 +7,6 @@
 
 Time: 10 seconds, or 30 for a hundred thousand characters.
 
-RUN is the folder of a finished run of a language model. --html writes a page that colors every token by its loss.
 The validation split gives the val_loss_streaming of its run.
 """
 

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import tempfile
+from typing import NoReturn
 
 from keras_seq.backends import BACKENDS, installed_backends
 
@@ -38,17 +39,16 @@ def start():
 def check_backend(name: str):
     """Exit with status 2 and one sentence unless the backend can train and is installed; "" is Keras's own choice."""
     if name not in ("", *BACKENDS):
-        sys.exit(_say(f"KERAS_BACKEND={name}: expected tensorflow, jax or torch."))
+        refuse(f"KERAS_BACKEND={name}: expected tensorflow, jax or torch.")
     if name and importlib.util.find_spec(name) is None:
-        expected = (
-            f'pip install "keras_seq[{name}]" there, or set KERAS_BACKEND to one that is: tensorflow, jax or torch'
-        )
-        sys.exit(_say(f"KERAS_BACKEND={name}: {name} is not installed in {sys.executable}; {expected}."))
+        expected = f'pip install "keras_seq[{name}]" there, or set KERAS_BACKEND to another: tensorflow, jax or torch'
+        refuse(f"KERAS_BACKEND={name}: {name} is not installed in {sys.executable}; {expected}.")
 
 
-def _say(sentence):
+def refuse(sentence: str) -> NoReturn:
+    """Exit with status 2 and a sentence that names a mistake of the user."""
     print(sentence, file=sys.stderr)
-    return 2
+    sys.exit(2)
 
 
 @contextlib.contextmanager

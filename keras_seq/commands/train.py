@@ -7,9 +7,8 @@
 
 Time: as --minutes says, and about a minute around it.
 
-TEXT is docstrings, pydoc, source or shakespeare; UTF-8 files, folders of *.txt files, or patterns, which are joined; or
-a folder of keras-seq prepare. The last tenth is validation text. The run is that of `keras_seq.train` in Python, and of
-a model in `experiments.compare`: keras-seq report RUN RUN compares such runs.
+The last tenth of TEXT is validation text. The run is that of `keras_seq.train` in Python, and of a model in
+`experiments.compare`: keras-seq report RUN RUN compares such runs.
 """
 
 import dataclasses
@@ -37,8 +36,8 @@ class TrainCommandConfig:
     """Train a language model on a text."""
 
     texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT")] = ()
-    """Training text: docstrings, pydoc, source (included in Python) or shakespeare (downloaded once); files, folders of
-    *.txt files, patterns; or folders of keras-seq prepare."""
+    """Training text: docstrings, pydoc, source (included in Python) or shakespeare (downloaded once); UTF-8 files,
+    folders of *.txt files, patterns, which are joined; or folders of keras-seq prepare."""
     model: Literal[LANGUAGE_MODELS] = "lstm"
     """Model to train."""
     minutes: float | None = None

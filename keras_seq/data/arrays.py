@@ -50,7 +50,7 @@ class ArrayBatches(StepBatches):
         """Check the fields."""
         checks.integer("batch_size", self.batch_size, min_value=1)
         checks.integer("seed", self.seed, min_value=0)
-        object.__setattr__(self, "arrays", _as_arrays(self.arrays))
+        object.__setattr__(self, "arrays", keras.tree.traverse(_as_array, self.arrays))
         lengths = {array.shape[0] if array.ndim else None for array in keras.tree.flatten(self.arrays)}
         if len(lengths) != 1 or None in lengths:
             raise ValueError(f"arrays have {lengths or 'no'} examples; expected the same number in all: [N, ...] each.")
@@ -75,13 +75,9 @@ class ArrayBatches(StepBatches):
         return keras.tree.map_structure(lambda array: array[rows], self.arrays)
 
 
-def _as_arrays(arrays):
-    """Convert lists and tensors to arrays, in the same nesting of tuples and dicts."""
-    if isinstance(arrays, tuple):
-        return tuple(map(_as_arrays, arrays))
-    if isinstance(arrays, dict):
-        return {name: _as_arrays(array) for name, array in arrays.items()}
-    return np.asarray(arrays)
+def _as_array(value):
+    """Return a list or tensor as an array; None for a tuple or dict, into which Keras then goes."""
+    return None if isinstance(value, tuple | dict) else np.asarray(value)
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,18 @@
 """The texts that need no file: `docstrings`, `pydoc` and `source`, which CPython contains, and tiny Shakespeare.
 
-`docstrings` has each paragraph of the standard library's docstrings once, in the order of the modules. A paragraph is
-left out if the text before it has more than a fifth of its word 4-grams: copies would favor baselines that look up the
-past. Modules that Linux distributions package separately (Tk, IDLE) and those that later versions removed are left out,
-so a Python version has the same text on nearly every system. It is cached, as parsing the sources takes seconds:
+    docstrings     each paragraph of the standard library's docstrings once, in the order of the modules
+    source         its files, tests included, whole and in a pseudo-random order: the last tenth is a sample of all
+    shakespeare    downloaded over https only, also after redirects; its size and sha256 are known in advance
 
-    docstrings-3.11.7-5ad09f3c.txt        [64 digits: the sha256 of the rest] [newline] [the text in UTF-8]
-
-`source` has the files of the standard library, its tests included, whole and in a fixed pseudo-random order, so that
-its last tenth is a sample of all packages. Characters beyond ASCII are written as Python's escapes, for a vocabulary
-below 100. Left out are packages of tables, mostly generated (`TABLES`), what is not UTF-8, and near-copies: a passage
-is the 64 characters from the start of a line on, and a file is left out if those before it have more than a twentieth
-of its passages. Some Linux distributions package the tests separately; without them, the text is a third as long. The
-license is that of Python, the PSF's. It is cached in the same way.
-
-`shakespeare` is downloaded over https only, also after redirects; its size and sha256 are known in advance.
+The first two are cached, since they take seconds: docstrings-3.11.7-5ad09f3c.txt has the sha256 of the text, a line
+break, and the text. Copies would favor baselines that look up the past. So a paragraph is left out if the text before
+it has more than a fifth of its word 4-grams, and a source file if those before it have more than a twentieth of its
+passages, the 64 characters from the start of a line on. The license of both is Python's.
 """
 
 import ast
 import contextlib
+import functools
 import hashlib
 import http.client
 import os
@@ -40,9 +34,11 @@ SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2d
 SHAKESPEARE_BYTES = 1_115_394
 TIMEOUT_SECONDS, DEADLINE_SECONDS = 30, 600  # per response, and in total
 CHUNK_BYTES = 1 << 16
+LIBRARY = Path(sysconfig.get_path("stdlib"))
+# What Linux distributions package separately and what later versions removed: a Python version has one text everywhere.
 EXCLUDED_MODULES = {"distutils", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "tkinter", "turtle", "turtledemo"}
 TEST_FOLDERS = {"test", "tests", "idle_test"}
-TABLES = {"encodings", "pydoc_data"}
+TABLES = {"encodings", "pydoc_data"}  # mostly generated
 DOCUMENTED_NODES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 GRAM_WORDS, MAX_REPEATED = 4, 0.2  # words of an n-gram; the largest fraction of a paragraph's that may be seen before
 PASSAGE, MAX_COPIED = 64, 0.05  # the same for the characters from the start of a line of a source on
@@ -57,29 +53,19 @@ class DownloadError(ValueError):
     """A download failed, or gave other bytes than expected."""
 
 
-def _docstrings_corpus() -> bytes:
-    return _not_empty("docstrings", standard_library_docstrings(_cache()))
-
-
-def _source_corpus() -> bytes:
-    return _not_empty("source", standard_library_source(_cache()))
-
-
-def _not_empty(name, text):
-    if text:
-        return text
-    raise CorpusError(
-        f"The corpus {name} needs the sources of Python's standard library: install them, or name a text."
-    )
+def _of_sources(name: str) -> bytes:
+    """Return `docstrings` or `source`."""
+    text = {"docstrings": standard_library_docstrings, "source": standard_library_source}[name](_cache())
+    if not text:
+        raise CorpusError(f"The corpus {name} needs the sources of Python's standard library; install them.")
+    return text
 
 
 def _pydoc() -> bytes:
     try:
         from pydoc_data.topics import topics
     except ImportError:
-        raise CorpusError(
-            "The corpus pydoc needs pydoc_data: install the whole standard library, or name a text."
-        ) from None
+        raise CorpusError("The corpus pydoc needs pydoc_data: install the whole standard library.") from None
     return "\n".join(topics[name] for name in sorted(topics)).encode()
 
 
@@ -118,35 +104,27 @@ def _checked(path: str, fix: str) -> bytes:
     return data
 
 
-def standard_library_docstrings(cache: Path, library: Path | None = None) -> bytes:
+def standard_library_docstrings(cache: Path, library: Path = LIBRARY) -> bytes:
     """Return the docstrings of the standard library as UTF-8; empty if its sources are not installed."""
-    library = library or Path(sysconfig.get_path("stdlib"))
     modules = sys.stdlib_module_names - EXCLUDED_MODULES
     sources = [path for path in _sources(library, modules) if not TEST_FOLDERS & {*path.relative_to(library).parts}]
-
-    def texts():
-        return without_repetitions(paragraph for path in sources for paragraph in paragraphs(path))
-
+    texts = without_repetitions(paragraph for path in sources for paragraph in paragraphs(path))
     return _cached(cache, "docstrings", f"{GRAM_WORDS} {MAX_REPEATED}", library, sources, texts)
 
 
-def standard_library_source(cache: Path, library: Path | None = None) -> bytes:
+def standard_library_source(cache: Path, library: Path = LIBRARY) -> bytes:
     """Return the source files of the standard library in ASCII; empty if they are not installed."""
-    library = library or Path(sysconfig.get_path("stdlib"))
 
     def place(path):
         return hashlib.sha256(path.relative_to(library).as_posix().encode()).digest()
 
     sources = sorted(_sources(library, (sys.stdlib_module_names | {"test"}) - TABLES), key=place)
-
-    def texts():
-        return without_repetitions(filter(None, map(ascii_source, sources)), passages, MAX_COPIED)
-
+    texts = without_repetitions(filter(None, map(ascii_source, sources)), passages, MAX_COPIED)
     return _cached(cache, "source", f"{PASSAGE} {MAX_COPIED}", library, sources, texts)
 
 
 def _cached(cache, name, rule, library, sources, texts) -> bytes:
-    """Return the texts that a function makes from source files by a rule, joined; from the cache if they are there."""
+    """Return the texts that are made of source files by a rule, joined; from the cache if they are there."""
     sizes = "\n".join(f"{path.relative_to(library).as_posix()} {path.stat().st_size}" for path in sources)
     sources_digest = hashlib.sha256(f"{rule}\n{sizes}".encode()).hexdigest()[:8]
     cached = cache / f"{name}-{platform.python_version()}-{sources_digest}.txt"
@@ -154,7 +132,7 @@ def _cached(cache, name, rule, library, sources, texts) -> bytes:
         checksum, _, text = cached.read_bytes().partition(b"\n")
         if hashlib.sha256(text).hexdigest().encode() == checksum:
             return text
-    text = "\n\n".join(texts()).encode()
+    text = "\n\n".join(texts).encode()
     with contextlib.suppress(OSError):
         cache.mkdir(parents=True, exist_ok=True)
         write_bytes(cached, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
@@ -191,7 +169,7 @@ def _sources(library, modules) -> Iterator[Path]:
 
 
 def ascii_source(path: Path) -> str:
-    """Return a source file in ASCII, with escapes for other characters; "" if it is not UTF-8."""
+    """Return a source file in ASCII, escapes for other characters: a vocabulary below 100; "" if it is not UTF-8."""
     try:
         return path.read_text("utf-8").encode("ascii", "backslashreplace").decode().strip("\n")
     except UnicodeDecodeError:
@@ -228,11 +206,7 @@ class HttpsOnly(urllib.request.HTTPRedirectHandler):
 
 
 def download(
-    url: str,
-    path: str | os.PathLike[str],
-    sha256: str,
-    size: int,
-    opener: urllib.request.OpenerDirector | None = None,
+    url: str, path: str | os.PathLike[str], sha256: str, size: int, opener: urllib.request.OpenerDirector | None = None
 ) -> bytes:
     """Download a file and save it atomically, after checking its size and digest; `opener` is for tests."""
     _check_https(url)
@@ -266,8 +240,8 @@ def _check_https(url):
 
 
 BUILTIN_TEXTS = {
-    "docstrings": _docstrings_corpus,
+    "docstrings": functools.partial(_of_sources, "docstrings"),
     "pydoc": _pydoc,
-    "source": _source_corpus,
+    "source": functools.partial(_of_sources, "source"),
     "shakespeare": _shakespeare,
 }

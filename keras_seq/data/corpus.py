@@ -9,7 +9,6 @@ Split a text before training anything on it, tokenizers included.
 """
 
 import codecs
-import difflib
 import functools
 import hashlib
 import os
@@ -174,12 +173,12 @@ def _decode(name: str, data: bytes) -> str:
 
 def _read(path: str) -> bytes:
     try:
-        if not _is_process_substitution(path):
+        is_pipe_of_shell = path.startswith("/dev/fd/") and stat.S_ISFIFO(os.stat(path).st_mode)
+        if not is_pipe_of_shell:  # for `<(command)`, which ends with the command
             check_regular(path)
         return Path(path).read_bytes()
     except FileNotFoundError:
-        nearest = difflib.get_close_matches(os.path.basename(str(path)), BUILTIN_TEXTS, n=1)
-        suggestion = f"; perhaps you meant {nearest[0]}" if nearest else ""
+        suggestion = checks.suggestion(os.path.basename(path), BUILTIN_TEXTS)
         raise CorpusError(f"The file {path!r} does not exist: a corpus is {CORPUS_HELP}{suggestion}.") from None
     except PermissionError:
         raise CorpusError(f"The file {path!r} may not be read: change its permissions or name another.") from None
@@ -187,11 +186,6 @@ def _read(path: str) -> bytes:
         raise CorpusError(f"The corpus {path!r} cannot be read ({error.strerror}): name a UTF-8 text file.") from None
     except ValueError as error:
         raise CorpusError(f"{path!r} is not a valid path ({error}): name a UTF-8 text file.") from None
-
-
-def _is_process_substitution(path: str) -> bool:
-    """Return whether a path is a pipe that the shell opened for `<(command)`, which ends with the command."""
-    return path.startswith("/dev/fd/") and stat.S_ISFIFO(os.stat(path).st_mode)
 
 
 def _decoded(folder: str) -> str:
@@ -236,17 +230,17 @@ def verbatim_overlap(train: str, validation: str, length: int = 64) -> float:
     checks.integer("length", length, min_value=1)
     if length & (length - 1):
         raise ValueError(f"length={length}; expected a power of 2, such as 64.")
-    hashes = _hashes(validation[:MAX_VALIDATION_CHARS], length)
+    hashes = _hashes(validation[:MAX_VALIDATION_CHARS], length)  # [M]: M substrings
     if not len(hashes):
         return 0.0
     order = np.argsort(hashes)
     sorted_hashes, is_copied = hashes[order], np.zeros(len(hashes), bool)  # sorted hashes are searched faster
     for start in range(0, len(train), CHUNK_CHARS):
-        chunk = np.sort(_hashes(train[start : start + CHUNK_CHARS + length - 1], length))
+        chunk = np.sort(_hashes(train[start : start + CHUNK_CHARS + length - 1], length))  # [<= CHUNK_CHARS]
         if len(chunk):
             is_copied |= chunk[np.searchsorted(chunk, sorted_hashes).clip(max=len(chunk) - 1)] == sorted_hashes
     copy_starts = order[is_copied]
-    edges = np.zeros(len(hashes) + length, int)
+    edges = np.zeros(len(hashes) + length, int)  # one more than characters: where copies begin and end
     edges[copy_starts] += 1
     edges[copy_starts + length] -= 1
     return float(np.mean(np.cumsum(edges[:-1]) > 0))

@@ -204,10 +204,8 @@ def _plain_texts(path, stream, position, stop):
         try:
             new = carriage_return + decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
-            raise DocumentsError(
-                f"{path} is not UTF-8 (byte 0x{error.object[error.start]:02x} near offset {position}): "
-                "convert it to UTF-8, or leave it out."
-            ) from None
+            where = f"byte 0x{error.object[error.start]:02x} near offset {position}"
+            raise DocumentsError(f"{path} is not UTF-8 ({where}): convert it to UTF-8, or leave it out.") from None
         position += len(data)
         carriage_return = "\r" if data and new.endswith("\r") else ""  # a line feed may follow it
         rest += new.removesuffix(carriage_return).replace("\r\n", "\n")
@@ -250,10 +248,8 @@ def _jsonl_texts(path, stream, position, stop, field):
 
 def _text(path, value, field, number):
     if not isinstance(value, str):
-        raise DocumentsError(
-            f"{path} has a document ({number} in this part) whose {field!r} is {value!r:.40}, no text: leave it "
-            "out, or name another field with --field."
-        )
+        document = f"a document ({number} in this part) whose {field!r} is {value!r:.40}, no text"
+        raise DocumentsError(f"{path} has {document}: leave it out, or name another field with --field.")
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -32,18 +32,9 @@ import filelock
 import numpy as np
 
 from keras_seq import checks
+from keras_seq.data import token_shards
 from keras_seq.data.documents import DocumentsError, InputFile, Part, divide, find_files, read_texts
-from keras_seq.data.token_shards import (
-    INDEX_NAME,
-    MAX_EXAMPLES,
-    PLAN_NAME,
-    TOKENIZER_NAME,
-    ShardWriter,
-    file_sha256,
-    index_shards,
-    read_index,
-    write_index,
-)
+from keras_seq.data.token_shards import PLAN_NAME, TOKENIZER_NAME, ShardWriter, file_sha256
 from keras_seq.files import check_regular, remove_partial_files, write_json
 from keras_seq.tokenizers import (
     TOKENIZERS,
@@ -94,7 +85,7 @@ def prepare(
         with lock.acquire(blocking=False):
             remove_partial_files(folder)
             _check_plan(folder, plan)
-            if not (folder / INDEX_NAME).exists():
+            if not (folder / token_shards.INDEX_NAME).exists():
                 groups = divide(files, group_bytes)
 
                 def train(kind):
@@ -115,8 +106,8 @@ def prepare(
         message = "another process prepares this folder: wait until it has ended, or end it"
         raise BlockingIOError(errno.EWOULDBLOCK, message, str(folder)) from None
     (folder / ".lock").unlink(missing_ok=True)
-    index = read_index(folder)
-    index_shards(folder, index)  # checks the sizes
+    index = token_shards.read_index(folder)
+    token_shards.index_shards(folder, index)  # checks the sizes
     return index
 
 
@@ -160,9 +151,7 @@ def _check_plan(folder, plan):
 
 
 def _changed(folder, file, change="was changed"):
-    return DocumentsError(
-        f"{file} {change} since {folder} was begun: restore it, or remove the folder and prepare it again."
-    )
+    return DocumentsError(f"{file} {change} since {folder} was begun: restore it, or prepare another folder.")
 
 
 def _tokenizer(folder, plan, tokenizer, train):
@@ -184,7 +173,7 @@ def _write_index(writer, num_shards):
     shards = [json.loads(writer.record_path(number).read_bytes()) for number in range(num_shards)]
     totals = {name: sum(shard[name] for shard in shards) for name in ("tokens", "documents", "characters", "unknown")}
     examples = dict.fromkeys(text for shard in shards for text in shard["unknown_examples"])
-    write_index(
+    token_shards.write_index(
         writer.folder,
         {
             "dtype": writer.dtype,
@@ -192,7 +181,7 @@ def _write_index(writer, num_shards):
             "document_token": document_token(writer.tokenizer),
             "tokenizer_sha256": file_sha256(writer.folder / TOKENIZER_NAME),
             **totals,
-            "unknown_examples": [*examples][:MAX_EXAMPLES],
+            "unknown_examples": [*examples][: token_shards.MAX_EXAMPLES],
             "sha256": _digest("".join(shard["sha256"] for shard in shards)),
             "shards": shards,
         },
@@ -224,9 +213,7 @@ def _map(function, calls, groups, processes, progress):
                 results[futures[future]] = future.result()
                 progress(done := done + sizes[futures[future]], total)
         except concurrent.futures.BrokenExecutor:
-            raise DocumentsError(
-                "A process was killed, perhaps for its memory: run this again, with fewer --processes."
-            ) from None
+            raise DocumentsError("A process was killed, perhaps for its memory: use fewer --processes.") from None
         finally:
             pool.shutdown(cancel_futures=True)
     return results

@@ -31,9 +31,7 @@ class ShuffledWindows(Windows):
     The M mod B windows that an epoch leaves out are different in each epoch.
 
     Args:
-        ids: The text, as for `Windows`.
-        batch_size: B, the rows of a batch.
-        sequence_length: T, the positions of a row.
+        ids, batch_size, sequence_length: As for `Windows`.
         stride: S, the distance between the starts of windows; T by default, which makes them side by side.
         seed: Integer of at least 0; the order depends on (seed, epoch) only.
 

@@ -21,15 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.token_shards import (
-    Shard,
-    TokenFilesError,
-    damaged,
-    foreign_shard,
-    index_shards,
-    is_prepared,
-    read_index,
-)
+from keras_seq.data import token_shards
+from keras_seq.data.token_shards import Shard, TokenFilesError, damaged
 
 MAX_OPEN_FILES = 256  # a usual limit of a process is 1024
 SCAN_TOKENS = 1 << 20
@@ -89,12 +82,12 @@ class TokenFiles:
         Raises:
             TokenFilesError: A file is missing, damaged or of another format.
         """
-        if is_prepared(path):
-            index = read_index(path)
-            return cls(index_shards(path, index), index["document_token"], index["vocabulary_size"])
+        if token_shards.is_prepared(path):
+            index = token_shards.read_index(path)
+            return cls(token_shards.index_shards(path, index), index["document_token"], index["vocabulary_size"])
         paths = [path] if isinstance(path, str | os.PathLike) else list(path)
         files = [file for path in paths for file in (sorted(Path(path).glob("[!.]*.bin")) or [path])]
-        return cls([foreign_shard(file) for file in files], document_token, vocabulary_size)
+        return cls([token_shards.foreign_shard(file) for file in files], document_token, vocabulary_size)
 
     def __len__(self) -> int:
         """Return N."""
@@ -268,7 +261,7 @@ class _PositionedFile:
             raise TokenFilesError(f"{path} can no longer be read ({error.strerror}): copy it again.") from None
 
     def read(self, position, size):
-        data = _pread(self.descriptor, size, position)
+        data = b""
         while len(data) < size:  # a call reads at most 2 GiB
             if not (more := _pread(self.descriptor, size - len(data), position + len(data))):
                 raise damaged(self.path, "it is shorter than it was")

@@ -113,10 +113,8 @@ def foreign_shard(path: str | os.PathLike[str]) -> Shard:
         return shard
     if is_header or magic in {known for known, _ in HEADERS}:
         known = " or ".join(f"{one} in version {number}" for one, number in HEADERS)
-        raise TokenFilesError(
-            f"{path} has a header with the magic number {magic} in version {version}; expected {known}, as llm.c and "
-            "modded-nanogpt write ids."
-        )
+        header = f"a header with the magic number {magic} in version {version}"
+        raise TokenFilesError(f"{path} has {header}; expected {known}, as llm.c and modded-nanogpt write ids.")
     if size % 2 or not size:
         raise TokenFilesError(f"{path} has {size:,} bytes; expected ids of two bytes each, as nanoGPT writes them.")
     return Shard(path, size // 2, "<u2")
@@ -143,10 +141,8 @@ def read_index(folder: str | os.PathLike[str]) -> dict:
         index = json.loads(path.read_bytes())
         is_whole = index.pop("checksum") == _checksum(index)
     except OSError as error:
-        raise TokenFilesError(
-            f"{path} cannot be read ({error.strerror}): give a folder of keras-seq prepare, which writes "
-            "the index last, or run that again to continue."
-        ) from None
+        remedy = "give a folder of keras-seq prepare, which writes the index last, or run that again to continue"
+        raise TokenFilesError(f"{path} cannot be read ({error.strerror}): {remedy}.") from None
     except (RecursionError, ValueError, KeyError, AttributeError, TypeError):
         is_whole = False
     if not is_whole:
@@ -214,10 +210,8 @@ class ShardWriter:
         path = self.record_path(number)
         try:
             record = json.loads(path.read_bytes())
-            itemsize = np.dtype(DTYPES[self.dtype]).itemsize
-            sizes = {".bin": record["tokens"] * itemsize, ".documents": 8 * record["documents"]}
-            is_whole = {*record} == RECORD_KEYS and record["name"] == path.stem
-            return is_whole and all(path.with_suffix(end).stat().st_size == size for end, size in sizes.items())
+            index_shards(self.folder, {"dtype": self.dtype, "shards": [record]})  # checks the sizes
+            return {*record} == RECORD_KEYS and record["name"] == path.stem
         except (OSError, ValueError, KeyError, TypeError):
             return False
 

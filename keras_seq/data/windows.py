@@ -42,13 +42,9 @@ class WindowBatches(StepBatches):
 
     def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the batch of a step, from 0: `(x, y)`, int32 `[B, T]` each, the ids and the next ids."""
-        step = checks.integer("step", step, min_value=0)
-        if self._steps_of_block == 1:
-            (windows,) = self.windows_of_steps((step,))
-        else:
-            number, index = divmod(step, self._steps_of_block)
-            windows = self._block(number)[index].copy()
-        return windows[:, :-1], windows[:, 1:]  # [B, T] each, of [B, T + 1]
+        number, index = divmod(checks.integer("step", step, min_value=0), self._steps_of_block)
+        windows = self._block(number)[index].copy()  # [B, T + 1]
+        return windows[:, :-1], windows[:, 1:]
 
     @cached_property
     def _steps_of_block(self):
@@ -152,9 +148,7 @@ class StatefulWindows(Windows):
     predictions at the end of each stream and fewer than B at the end of the text.
 
     Args:
-        ids: The text, as for `Windows`.
-        batch_size: B, the rows of a batch and the number of streams.
-        sequence_length: T, the positions of a row.
+        ids, batch_size, sequence_length: As for `Windows`; B is also the number of streams.
         reset_prob: Probability that a row's state is reset before a step, so that the model is also trained to start
             from the zero state. The draws depend on (seed, step) only.
         seed: Integer of at least 0.
@@ -212,11 +206,7 @@ class StatefulWindows(Windows):
 class RandomWindows(Windows):
     """Windows that start anywhere in the text, with uniform probability.
 
-    Args:
-        ids: The text, as for `Windows`.
-        batch_size: B, the rows of a batch.
-        sequence_length: T, the positions of a row.
-        seed: Integer of at least 0; the starts depend on (seed, step) only.
+    Arguments as for `Windows`, and the seed, an integer of at least 0: the starts depend on (seed, step) only.
 
     >>> windows = RandomWindows(list(range(100)), batch_size=2, sequence_length=3, seed=1)
     >>> x, y = windows.batch(7)

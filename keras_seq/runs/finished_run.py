@@ -10,6 +10,7 @@ from typing import Literal
 
 from keras_seq import pretrained
 from keras_seq.data import CorpusError, load_corpus
+from keras_seq.data.builtin_texts import BUILTIN_TEXTS
 from keras_seq.models import LiteRTModel, OnnxModel
 from keras_seq.models.exported_model import ExportedModel
 from keras_seq.pretrained.load import how_to_download
@@ -21,26 +22,19 @@ from keras_seq.training import load_run
 RUNTIMES = {".onnx": OnnxModel, ".tflite": LiteRTModel}
 Unknown = Literal["error", "drop"]  # --unknown: name the characters that a model does not know, or leave them out
 MAX_CHARACTERS_TO_NAME = 5
-BUILT_IN_CORPORA = ("docstrings", "pydoc", "source", "shakespeare")
 PASSAGE_CHARACTERS = 120
 NEUTRAL_TEXT = "The first line is not the last one, and this is the third."
 
 
 def load_run_or_folder(path: pathlib.Path) -> pretrained.Pretrained:
-    """Load the model and the tokenizer of a finished run, of a Hugging Face folder, or of an ONNX or LiteRT file.
-
-    Raises:
-        ValueError: It is none of them, or has no tokenizer.
-    """
+    """Load the model and the tokenizer of a finished run, of a Hugging Face folder, or of an ONNX or LiteRT file."""
     if path.suffix in RUNTIMES:
         model, tokenizer = load_exported(path)
         return pretrained.Pretrained(model, tokenizer, None, model.vocabulary_size)
     if not path.is_dir() and not path.name.endswith((".keras", ".json")):
         problem = "is not a folder" if path.exists() else "does not exist"
-        raise ValueError(
-            f"{path} {problem}; expected the folder of a finished run, or a Hugging Face folder: "
-            f"{how_to_download(path)}."
-        )
+        expected = f"the folder of a finished run, or a Hugging Face folder: {how_to_download(path)}"
+        raise ValueError(f"{path} {problem}; expected {expected}.")
     if not any((path / name).exists() for name in ("model.safetensors", "model.safetensors.index.json")):
         model, tokenizer = load_run(path)
         return pretrained.Pretrained(model, tokenizer, None, tokenizer.vocabulary_size)
@@ -62,7 +56,7 @@ def validation_text(run: pathlib.Path) -> str | None:
     """Return the run's validation text if its corpus is built in, else None: no file that a run names is opened."""
     try:
         corpus = name_in_config(run, "corpus")
-        return load_corpus(corpus).split()[1] if corpus in BUILT_IN_CORPORA else None
+        return load_corpus(corpus).split()[1] if corpus in BUILTIN_TEXTS else None
     except CorpusError:
         return None
 

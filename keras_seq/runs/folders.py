@@ -23,9 +23,6 @@ MAX_LABEL = 24  # characters
 run_folders = []  # paths LOG_DIR/EXPERIMENT/UTC-TIME started or resumed by this process, for the command to resume
 
 
-# One run
-
-
 def run_config(
     settings: Any,
     name: str,
@@ -44,9 +41,6 @@ def run_config(
         **({} if corpus is None else {"corpus": {"name": corpus.name, "sha256": corpus.sha256}}),
         **extra,
     }
-
-
-# The folder of all runs
 
 
 @contextlib.contextmanager

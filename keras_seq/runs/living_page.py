@@ -1,6 +1,5 @@
 """Write a page in which the models of one or two finished runs live, with what each was trained on and its losses."""
 
-import math
 import os
 import pathlib
 from collections.abc import Sequence
@@ -17,17 +16,7 @@ NUM_READ, NUM_SCORED = 360, 4096  # characters of the first text, and of that by
 
 
 def write_living_page(runs: Sequence[pathlib.Path], path: str | os.PathLike, quantization: str | None = "int8") -> None:
-    """Write the page.
-
-    Args:
-        runs: One or two folders of finished runs.
-        path: Of a new file that ends in .html.
-        quantization: `"int8"`, or None for weights in float32.
-
-    Raises:
-        ValueError: A run is not finished, its model cannot live in a page, or the path is not free.
-        ImportError: TensorFlow is not installed.
-    """
+    """Write the page of one or two finished runs to a new .html file; weights are in int8, or with None in float32."""
     models, tokenizers = zip(*map(load_language_model, runs), strict=True)
     names = [name_in_config(run, "model") or model.name for run, model in zip(runs, models, strict=True)]
     if len({*names}) < len(names):
@@ -48,11 +37,7 @@ def _first_text(run, tokenizer):
     """Return whole lines of the run's validation text, from a paragraph on, or what there is in their place."""
     text = validation_text(run) or ""
     text = (text.partition("\n\n")[2] or text)[:NUM_READ]
-    return _known(text[: text.rfind("\n")].rstrip() or example_text(run), tokenizer)
-
-
-def _known(text, tokenizer):
-    return handle_unknown(text, tokenizer, "drop")
+    return handle_unknown(text[: text.rfind("\n")].rstrip() or example_text(run), tokenizer, "drop")
 
 
 def _description(run, model):
@@ -70,10 +55,10 @@ def cost_of_rounding(run: pathlib.Path) -> str:
     """Return a sentence that says by how much the loss of a run's model rises with weights in 8 bits."""
     model, tokenizer = load_language_model(run)
     text = validation_text(run) or (load_result(run) or {}).get("sample") or example_text(run)
-    text = _known(str(text), tokenizer)[:NUM_SCORED]
-    exact = score_text(model, tokenizer, text).loss_per_character / math.log(2)
+    text = handle_unknown(str(text), tokenizer, "drop")[:NUM_SCORED]
+    exact = score_text(model, tokenizer, text).bits_per_character
     round_weights(model)
-    rounded = score_text(model, tokenizer, text).loss_per_character / math.log(2)
+    rounded = score_text(model, tokenizer, text).bits_per_character
     return (
         f"{name_in_config(run, 'model') or model.name}: {rounded:.4f} bits per character with weights in 8 bits, "
         f"{exact:.4f} in float32 ({len(text):,} characters)."

@@ -116,13 +116,7 @@ class RunReport:
 
 
 def load_run(folder: str | os.PathLike[str]) -> Run:
-    """Load a finished run of a language model.
-
-    Args:
-        folder: Folder of the run, of `train`, `keras-seq train` or an experiment.
-
-    Returns:
-        The run.
+    """Load a finished run of a language model from its folder, of `train`, `keras-seq train` or an experiment.
 
     Raises:
         ValueError: As `keras_seq.training.load_run`; or if result.json is missing or not of a language model.
@@ -155,9 +149,6 @@ def report(runs: Sequence[Run | str | os.PathLike[str]], folder: str | os.PathLi
         runs: Runs, or their folders.
         folder: Where to write compare.html, compare.md, compare.json and loss_curves.png; by default a new folder,
             logs/report/UTC-TIME.
-
-    Returns:
-        The report.
 
     Raises:
         ValueError: There is no run, one is not finished, or they were validated on other texts or windows.

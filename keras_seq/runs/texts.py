@@ -20,16 +20,7 @@ from typing import Any
 import numpy as np
 
 from keras_seq import training
-from keras_seq.data import (
-    Corpus,
-    CorpusError,
-    MixedWindows,
-    PackedDocuments,
-    RandomWindows,
-    TokenFiles,
-    load_corpus,
-    verbatim_overlap,
-)
+from keras_seq.data import Corpus, CorpusError, MixedWindows, RandomWindows, TokenFiles, load_corpus, verbatim_overlap
 from keras_seq.data.token_files import concatenated
 from keras_seq.data.token_shards import TOKENIZER_NAME, is_prepared, read_index
 from keras_seq.evaluation.streaming import MAX_STRETCHES, spread_edges
@@ -49,15 +40,8 @@ class SplitCorpus:
 
     `train_text`, `held_out_text` and `validation_text` are the parts, and `train`, `held_out` and `validation` their
     ids `[N]`. The held-out text is the last tenth of the training split, or None. `document_token` is the id that
-    begins a document, None in one text.
-
-    Args:
-        name: Name or path of the corpus.
-        folder: Folder of the runs, which must have been trained on the same text.
-        min_length: Fewest characters of each part.
-        held_out: Whether to cut the held-out text from the training split.
-        tokenizer: Function from the whole text and the training text to the tokenizer.
-        **corpus_options: Keyword arguments of `load_corpus`.
+    begins a document, None in one text. The runs in `folder` must have been trained on the same text; `tokenizer` makes
+    one of the whole text and the training text.
     """
 
     def __init__(
@@ -106,8 +90,6 @@ class SplitCorpus:
         if sample is None:
             return None
         ends = sample.starts[:, None] + 1 + [0, sample.length]  # the first token of a stretch is not predicted
-        if len(self.validation) == len(self.validation_text):
-            return ends
         lengths = [len(self.tokenizer.decode(ids)) for ids in np.split(self.validation, ends.reshape(-1))]
         scale = len(self.validation_text) / sum(lengths)  # 1, unless the tokens of a character were separated
         return (np.cumsum(lengths[:-1]) * scale).astype(int).reshape(-1, 2)
@@ -152,10 +134,8 @@ def weighted_names(names: Sequence[str]) -> tuple[list[str], list[float] | None]
         return [*names], None
     for name, match in zip(names, matches, strict=True):
         if match is None or not float(match[1]) > 0:
-            raise ValueError(
-                f"--corpus {' '.join(names)}: {name} has no weight above 0; expected a weight for each folder, such "
-                "as 0.7:FOLDER_A 0.3:FOLDER_B."
-            )
+            expected = "a weight for each folder, such as 0.7:FOLDER_A 0.3:FOLDER_B"
+            raise ValueError(f"--corpus {' '.join(names)}: {name} has no weight above 0; expected {expected}.")
     return [match[2] for match in matches], [float(match[1]) for match in matches]
 
 
@@ -234,10 +214,9 @@ def split_corpus(
     if (weights is None and not any(map(is_prepared, names))) or any(options.values()):
         return SplitCorpus(name, folder, min_length, held_out, **options)
     if not all(map(is_prepared, names)):
-        raise ValueError(
-            f"--corpus {' '.join(names)}: {next(name for name in names if not is_prepared(name))} is no folder of "
-            "token ids; expected folders of one kind, each of keras-seq prepare."
-        )
+        other = next(name for name in names if not is_prepared(name))
+        expected = "folders of one kind, each of keras-seq prepare"
+        raise ValueError(f"--corpus {' '.join(names)}: {other} is no folder of token ids; expected {expected}.")
     return SplitTokens(names, folder, min_length, held_out, weights)
 
 
@@ -263,16 +242,6 @@ def random_windows(ids, batch_size: int, sequence_length: int, seed: int) -> Ran
         return RandomWindows(ids, batch_size, sequence_length, seed=seed)
     sources = [RandomWindows(part, batch_size, sequence_length, seed=seed) for part in ids.parts]
     return MixedWindows(sources, ids.weights, seed=seed)
-
-
-def packed_documents(ids: Any, **sizes: int) -> PackedDocuments:
-    """Return the `PackedDocuments` of token files; raise a ValueError for a text, which has no documents."""
-    if not isinstance(ids, TokenFiles):
-        raise ValueError(
-            "--recurrent-windows or --transformer-windows packed: expected a --corpus of folders that keras-seq "
-            "prepare wrote, which say where documents begin."
-        )
-    return PackedDocuments(ids, **sizes)
 
 
 def smoke_corpus(name: Any) -> Any:

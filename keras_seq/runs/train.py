@@ -19,7 +19,7 @@ import numpy as np
 
 from keras_seq import callbacks as keras_seq_callbacks
 from keras_seq import checks, training
-from keras_seq.data import StatefulWindows
+from keras_seq.data import PackedDocuments, StatefulWindows, TokenFiles
 from keras_seq.data.pipeline import StepBatches
 from keras_seq.evaluation.streaming import sample_windows
 from keras_seq.models import LANGUAGE_MODELS, MODELS
@@ -28,7 +28,7 @@ from keras_seq.ops.dispatch import clear_session
 from keras_seq.reports import plots
 from keras_seq.runs.folders import corpus_label, run_config, timestamped_folder
 from keras_seq.runs.run import Run
-from keras_seq.runs.texts import TokenMixture, packed_documents, random_windows, split_corpus
+from keras_seq.runs.texts import TokenMixture, random_windows, split_corpus
 from keras_seq.tokenizers.registry import encode_documents
 from keras_seq.training.checkpoints import list_checkpoints
 from keras_seq.training.run_config import read_config
@@ -123,11 +123,9 @@ def train(
             keras.utils.set_random_seed(seed)
             return model_config.build_model(data.tokenizer.vocabulary_size, dtype=train.dtype_policy)
 
-        steps, every = _length(path, settings, build, data, train)
-        train = train if every is None else dataclasses.replace(train, validate_every=every)
+        steps, train = _length(path, settings, build, data, train)
         model = model if model_config is None else build()
-        kind = _kind_of_windows(model, data.train)
-        windows = training_windows(kind, data.train, batch_size, sequence_length, seed)
+        kind, windows = _windows(model, data.train, settings)
         data.introduce(train, sequence_length + 1, f"{model.count_params():,} parameters, {steps:,} steps")
         if goes_on is not None:
             print(f"{path} goes on from step {goes_on:,} of {steps:,}.")
@@ -180,8 +178,7 @@ def diagnostics(tokenizer, validation: str, sequence_length: int, train: trainin
     sample = sample_windows(ids, sequence_length, NUM_WINDOWS)
     starts = np.arange(total) * sequence_length if sample is None else sample.window_starts
     windows = ids[starts[:, None] + np.arange(sequence_length)]
-    names = {n: tokenizer.decode([n]) for n in set(windows[0].tolist())}
-    tokens = [names[n] for n in windows[0].tolist()]
+    tokens = [tokenizer.decode([id]) for id in windows[0].tolist()]
     return [
         keras_seq_callbacks.LossByPosition(
             ids, sequence_length, None if scored is None else scored.tokens // sequence_length
@@ -199,12 +196,14 @@ def training_windows(
     if kind == "random":
         return random_windows(ids, **sizes)
     if isinstance(ids, TokenMixture):
-        raise ValueError(
-            f"Folders with weights have no {kind} windows: expected random windows, --recurrent-windows random."
-        )
-    if kind == "packed":
-        return packed_documents(ids, **sizes)
-    return StatefulWindows(ids, reset_prob=reset_prob, **sizes)
+        expected = "random windows, --recurrent-windows random"
+        raise ValueError(f"Folders with weights have no {kind} windows: expected {expected}.")
+    if kind != "packed":
+        return StatefulWindows(ids, reset_prob=reset_prob, **sizes)
+    if not isinstance(ids, TokenFiles):
+        expected = "a --corpus of folders that keras-seq prepare wrote, which say where documents begin"
+        raise ValueError(f"--recurrent-windows or --transformer-windows packed: expected {expected}.")
+    return PackedDocuments(ids, **sizes)
 
 
 class _StepTimer(keras.callbacks.Callback):
@@ -222,14 +221,7 @@ class _StepTimer(keras.callbacks.Callback):
 
 
 def seconds_per_step(model: keras.Model, windows: StepBatches, train: training.TrainConfig, steps: int) -> float:
-    """Return the median time of a training step, without those that compile, of a model that is of no use afterwards.
-
-    Args:
-        model: A newly built model.
-        windows: The training windows.
-        train: The training config.
-        steps: Steps of the training that is planned.
-    """
+    """Return the median time of a step of a training of `steps`, without those that compile, and use up a new model."""
     training_model, dataset_fn = training.fit_inputs(model, windows)
     training.compile_model(training_model, train, steps, tokens_per_step=windows.tokens_per_step)
     steps_per_execution, timer = train.steps_per_execution, _StepTimer()
@@ -240,22 +232,22 @@ def seconds_per_step(model: keras.Model, windows: StepBatches, train: training.T
 
 
 def _length(folder, settings, build, data, train):
-    """Return the number of steps, and in a run of minutes the steps between two validations, else None."""
+    """Return the number of steps, and the training config, in a run of minutes with steps between two validations."""
     tokens_per_step = settings.batch_size * settings.sequence_length
     if settings.minutes is None:
-        return -(-settings.tokens // tokens_per_step), None
+        return -(-settings.tokens // tokens_per_step), train
     if (folder / "config.json").exists():
         saved = read_config(folder)
         if saved.get("experiment", {}).get("minutes") == settings.minutes:
-            return saved["length"]["steps"], saved["train"]["validate_every"]
+            every = saved["train"]["validate_every"]
+            return saved["length"]["steps"], dataclasses.replace(train, validate_every=every)
     model = build()
-    kind = _kind_of_windows(model, data.train)
-    windows = training_windows(kind, data.train, settings.batch_size, settings.sequence_length, settings.seed)
+    _, windows = _windows(model, data.train, settings)
     print("Timing the training steps ...", flush=True)
     seconds = seconds_per_step(model, windows, train, steps=10_000)
     steps, few = max(1, round(60 * settings.minutes / seconds)), max(1, train.steps_per_execution)
     every = few * max(1, round(SECONDS_PER_VALIDATION / seconds / few))
-    return steps, min(train.validate_every, every)
+    return steps, dataclasses.replace(train, validate_every=min(train.validate_every, every))
 
 
 def _model_config(model, sequence_length):
@@ -276,10 +268,11 @@ def _model_config(model, sequence_length):
     return dataclasses.replace(model, context_length=limit or sequence_length)
 
 
-def _kind_of_windows(model, ids):
-    """Return "stateful" if the state of a model has no length, so that batches can carry it, and the text is one."""
+def _windows(model, ids, settings):
+    """Return the kind of windows, "stateful" if a model's state has no length and the text is one, and the windows."""
     carries_state = getattr(model, "context_length", 0) is None
-    return "stateful" if carries_state and not isinstance(ids, TokenMixture) else "random"
+    kind = "stateful" if carries_state and not isinstance(ids, TokenMixture) else "random"
+    return kind, training_windows(kind, ids, settings.batch_size, settings.sequence_length, settings.seed)
 
 
 def _flops_per_token(model, sequence_length):
@@ -315,9 +308,8 @@ def _check_folder(folder, name):
 def _as_text(texts):
     """Return the names of texts as config.json can have them."""
     if isinstance(texts, str) and (len(texts) > MAX_PATH or "\n" in texts):
-        raise ValueError(
-            f"texts={texts!r:.40}... is a text of {len(texts):,} characters; expected a path: write it to a file."
-        )
+        what = f"texts={texts!r:.40}... is a text of {len(texts):,} characters"
+        raise ValueError(f"{what}; expected a path: write it to a file.")
     if isinstance(texts, str | os.PathLike):
         return os.fspath(texts)
     return tuple(map(os.fspath, texts))

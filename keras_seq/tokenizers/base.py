@@ -200,13 +200,7 @@ class Tokenizer:
         return f"<{type(self).__name__} of {self.vocabulary_size} tokens>"
 
     def encode(self, text: str) -> np.ndarray:
-        """Convert a text to ids.
-
-        Args:
-            text: Any text that can be encoded as UTF-8.
-
-        Returns:
-            int32 `[N]`.
+        """Convert a text to ids, int32 `[N]`.
 
         Raises:
             TokenizerError: `text` is not a `str`, or contains half a surrogate pair.
@@ -215,14 +209,10 @@ class Tokenizer:
         return np.array(self._encode(text), np.int32)
 
     def encode_with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """Convert a text to ids, and say which characters each token stands for.
+        """Convert a text to ids, int32 `[N]`, and offsets, int64 `[N, 2]`: the token stands for `text[start:end]`.
 
-        Args:
-            text: As for `encode`.
-
-        Returns:
-            int32 `[N]`, and int64 `[N, 2]`: the token stands for `text[start:end]`. Start and end are equal for tokens
-            that the tokenizer adds. Tokens that are parts of one character all have that character.
+        Start and end are equal for tokens that the tokenizer adds. Tokens that are parts of one character all have that
+        character.
 
         >>> from keras_seq.tokenizers import WordTokenizer
         >>> WordTokenizer(["[UNK]", " ", "be"]).encode_with_offsets("to be")[1].tolist()

@@ -80,12 +80,7 @@ class CharacterTokenizer(Tokenizer):
 
     @classmethod
     def from_text(cls, text: str, oov_token: str | None = None) -> Self:
-        """Create a tokenizer of all characters in a text.
-
-        Args:
-            text: At least one character.
-            oov_token: As for the class: None, or `"[UNK]"`.
-        """
+        """Create a tokenizer of all characters in a text, at least one; `oov_token` as for the class."""
         if not isinstance(text, str) or not text:
             raise TokenizerError(f"text={short_repr(text)}; expected a str of at least one character.")
         return cls("".join(sorted(set(text))), oov_token)

@@ -11,13 +11,12 @@ from functools import cached_property
 
 import numpy as np
 import tokenizers
-from tokenizers.pre_tokenizers import ByteLevel
 
 from keras_seq import bounded_process, checks
 from keras_seq.checks import short_repr
 from keras_seq.tokenizers.base import Tokenizer, TokenizerError, check_text
 from keras_seq.tokenizers.characters import CharacterTokenizer
-from keras_seq.tokenizers.subwords import SPECIAL_TOKENS, BytePairTokenizer
+from keras_seq.tokenizers.subwords import ALPHABET, SPECIAL_TOKENS, BytePairTokenizer
 from keras_seq.tokenizers.words import WordTokenizer
 
 MAX_IDS = 1 << 22  # four times as many as the largest vocabularies have: an id may not decide about memory
@@ -54,10 +53,8 @@ class PretrainedTokenizer(Tokenizer):
         token_of = {id: token for token, id in self._pipeline.get_vocab(with_added_tokens=True).items()}
         for entry in json.loads(pipeline).get("added_tokens") or ():
             if token_of.get(entry["id"]) != entry["content"]:  # the library gives it the next free id
-                name, id = entry["content"], entry["id"]
-                raise TokenizerError(
-                    f"The added token {name!r:.80} has id {id}; expected its own, or the next free one."
-                )
+                added = f"The added token {entry['content']!r:.80} has id {entry['id']}"
+                raise TokenizerError(f"{added}; expected its own, or the next free one.")
         num_ids = max(token_of, default=-1) + 1
         if num_ids > MAX_IDS:
             raise TokenizerError(f"The tokenizer has the id {num_ids - 1}; expected ids below {MAX_IDS}.")
@@ -153,23 +150,18 @@ class PretrainedTokenizer(Tokenizer):
 
     def without_special_tokens(self) -> "PretrainedTokenizer":
         """Return this tokenizer with `add_special_tokens=False`: for chat prompts, which have theirs."""
-        return PretrainedTokenizer(**{**self._arguments(), "add_special_tokens": False})
-
-    def _arguments(self):
-        return {name: getattr(self, name) for name in self.config_fields}
+        return self.from_config({**self.get_config(), "add_special_tokens": False})
 
     @cached_property
     def _untrimmed(self):
         """The pipeline whose offsets include the white space of a token; some files leave it out."""
-        parts, trims = [pipeline := json.loads(self._text)], False
-        for part in parts:  # which grows
-            inner = part.values() if isinstance(part, dict) else part
-            parts += [value for value in inner if isinstance(value, dict | list)]
-            if isinstance(part, dict) and part.get("trim_offsets") is True:
-                part["trim_offsets"], trims = False, True
-        if not trims:
+        if not re.search(r'"trim_offsets"\s*:\s*true', self._text):
             return self._pipeline
-        return _whole_texts(json.dumps(pipeline))
+
+        def untrimmed(part):
+            return part | {"trim_offsets": False} if part.get("trim_offsets") is True else part
+
+        return _whole_texts(json.dumps(json.loads(self._text, object_hook=untrimmed)))
 
     def _encode(self, text: str) -> list[int]:
         with _panics(f"The text {short_repr(text)} cannot be encoded"):
@@ -209,9 +201,8 @@ def _panics(what):
         raise TokenizerError(f"{what}: {str(error).rstrip('.')}.") from None
 
 
-OTHER_STEPS = [  # of a decoder, after the one that makes spaces; after Fuse, Strip concerns the ends of the text only
-    [*bytes_first, *ends] for bytes_first in ([], ["ByteFallback"]) for ends in ([], ["Fuse"], ["Fuse", "Strip"])
-]
+# Of a decoder, after the one that makes spaces; after Fuse, Strip concerns the ends of the text only.
+OTHER_STEPS = re.compile("(ByteFallback )?(Fuse (Strip )?)?")
 
 
 def token_bytes(tokenizer: Tokenizer) -> list[bytes | None]:
@@ -259,8 +250,8 @@ def _makes_spaces(steps):
     first, *others = steps
     replaces = first["type"] == "Replace" and (first.get("pattern"), first.get("content")) == ({"String": "▁"}, " ")
     metaspace = first["type"] == "Metaspace" and first.get("replacement", "▁") == "▁"
-    others = [step["type"] for step in others]
-    return (replaces or metaspace) and others in OTHER_STEPS
+    names = "".join(f"{step['type']} " for step in others)
+    return (replaces or metaspace) and OTHER_STEPS.fullmatch(names) is not None
 
 
 def _metaspace(token):
@@ -279,13 +270,5 @@ def _byte_level(token):
         return token.encode()
 
 
-def _byte_table():
-    """Return the byte of each character of GPT-2's alphabet: printable bytes are themselves, others follow U+0100."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    table = {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
-    assert table.keys() == {*ByteLevel.alphabet()}
-    return table
-
-
-BYTES = _byte_table()
+# The bytes of the characters of ALPHABET, in its order: printable ones are themselves, others follow from U+0100 on.
+BYTES = dict(zip(ALPHABET, sorted(range(256), key=lambda byte: chr(byte) not in ALPHABET), strict=True))

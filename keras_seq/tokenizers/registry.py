@@ -28,9 +28,6 @@ _IN_FILES = TOKENIZERS | {"pretrained": PretrainedTokenizer}
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """Load a tokenizer of any class from the file that its `save` wrote.
 
-    Args:
-        path: Path of the file.
-
     Raises:
         TokenizerError: The file cannot be read, or an older version of keras_seq or another program wrote it.
 
@@ -50,18 +47,12 @@ def tokenizer_from_config(config: dict) -> Tokenizer:
 
 
 def document_token(tokenizer: Tokenizer) -> int:
-    """Return the id of the token that begins a document.
-
-    Args:
-        tokenizer: A tokenizer of a class in `TOKENIZERS`; a TokenizerError says if it has no such token.
-    """
+    """Return the id of the token that begins a document; a TokenizerError says if a tokenizer has no such token."""
     if isinstance(tokenizer, SubwordTokenizer):
         return SPECIAL_TOKENS["[SEP]"]
     if DOCUMENT_CHARACTER not in tokenizer.vocabulary:
-        raise TokenizerError(
-            f"The tokenizer has no token U+001E, which begins a document: train one on the texts with --tokenizer "
-            f"{tokenizer.registry_name}, or take one that was."
-        )
+        remedy = f"train one on the texts with --tokenizer {tokenizer.registry_name}, or take one that was"
+        raise TokenizerError(f"The tokenizer has no token U+001E, which begins a document: {remedy}.")
     return tokenizer.vocabulary.index(DOCUMENT_CHARACTER)
 
 

@@ -26,16 +26,6 @@ PREFIX = "##"
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
-def truncated_lengths(first: int, second: int, max_length: int) -> tuple[int, int]:
-    """Compute how many ids of two texts fit, if the longer text is cut first.
-
-    >>> truncated_lengths(10, 2, max_length=7), truncated_lengths(10, 10, max_length=7)
-    ((5, 2), (4, 3))
-    """
-    first_length = min(first, max(max_length - second, (max_length + 1) // 2))
-    return first_length, min(second, max_length - first_length)
-
-
 def pack_segments(
     firsts: list[list[int]], seconds: list[list[int]] | None, sequence_length: int | None
 ) -> dict[str, np.ndarray]:
@@ -59,13 +49,13 @@ def pack_segments(
     rows, second_starts = [], []
     for number, first in enumerate(firsts):
         second = [] if seconds is None else seconds[number]
-        max_length = len(first) + len(second) if sequence_length is None else sequence_length - num_special
-        first_length, second_length = truncated_lengths(len(first), len(second), max_length)
-        row = [SPECIAL_TOKENS["[CLS]"], *first[:first_length], SPECIAL_TOKENS["[SEP]"]]
+        if sequence_length is not None:
+            num_ids = sequence_length - num_special
+            first = first[: max(num_ids - len(second), (num_ids + 1) // 2)]
+            second = second[: num_ids - len(first)]
+        row = [SPECIAL_TOKENS["[CLS]"], *first, SPECIAL_TOKENS["[SEP]"]]
         second_starts.append(len(row))
-        if seconds is not None:
-            row += [*second[:second_length], SPECIAL_TOKENS["[SEP]"]]
-        rows.append(row)
+        rows.append(row if seconds is None else [*row, *second, SPECIAL_TOKENS["[SEP]"]])
     positions = np.arange(max(map(len, rows)) if sequence_length is None else sequence_length)
     padding_mask = positions < np.array([len(row) for row in rows])[:, None]
     token_ids = np.full(padding_mask.shape, SPECIAL_TOKENS["[PAD]"], np.int32)

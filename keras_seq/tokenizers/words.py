@@ -80,9 +80,8 @@ class WordTokenizer(Tokenizer):
             reason = f"for {OOV_TOKEN} and one token"
             checks.integer("vocabulary_size", vocabulary_size, min_value=2, reason=reason)
         counts = Counter(token for text in texts for token in split_words(text))
-        frequent = sorted(
-            (token for token in counts if counts[token] >= min_count), key=lambda token: (-counts[token], token)
-        )
+        tokens = sorted(counts, key=lambda token: (-counts[token], token))
+        frequent = [token for token in tokens if counts[token] >= min_count]
         if not frequent:
             most = max(counts.values())
             raise TokenizerError(f"min_count={min_count}; expected at most {most}, the count of the commonest token.")

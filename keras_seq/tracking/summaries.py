@@ -66,12 +66,7 @@ def is_of_sample(name: str) -> bool:
 
 
 def scored_key(name: str, scalars: Mapping) -> str:
-    """Return the key under which a validation has a number: the name, or that of a part of the data.
-
-    Args:
-        name: Name of the number over all of the validation data, such as `val_loss`.
-        scalars: The validation's numbers by key.
-    """
+    """Return the key of a number, such as `val_loss`, in the scalars of a validation, which may be of a sample."""
     return f"{name}{SAMPLE}" if f"{name}{SAMPLE}" in scalars else name
 
 

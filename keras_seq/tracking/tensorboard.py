@@ -159,26 +159,15 @@ def charts(keys: Iterable[str], titles: Mapping[str, str]) -> Summary:
     losses = {"Training and validation loss (nats per token)": ["loss", loss]}
     if streaming in keys:
         losses["Gain from preceding text (nats per token)"] = [loss, streaming]
-    categories = {
-        "Losses": {title: [LOSSES[key] for key in both] for title, both in losses.items()},
-        "Diagnostics": {title: [detail_tag(name)] for name, title in titles.items()},
-    }
-    layout = layout_pb2.Layout(
-        category=[
-            layout_pb2.Category(
-                title=category,
-                chart=[
-                    layout_pb2.Chart(
-                        title=title,
-                        multiline=layout_pb2.MultilineChartContent(tag=[f"^{re.escape(tag)}$" for tag in tags]),
-                    )
-                    for title, tags in content.items()
-                ],
-            )
-            for category, content in categories.items()
-            if content
-        ]
-    )
+    categories = {"Losses": {title: [LOSSES[key] for key in both] for title, both in losses.items()}}
+    if titles:
+        categories["Diagnostics"] = {title: [detail_tag(name)] for name, title in titles.items()}
+    layout = layout_pb2.Layout()
+    for title, content in categories.items():
+        category = layout.category.add(title=title)
+        for chart, tags in content.items():
+            curves = layout_pb2.MultilineChartContent(tag=[f"^{re.escape(tag)}$" for tag in tags])
+            category.chart.add(title=chart, multiline=curves)
     tensor = make_tensor_proto(layout.SerializeToString(), dtype="string")
     value = Summary.Value(tag=CONFIG_SUMMARY_TAG, metadata=create_summary_metadata(), tensor=tensor)
     return Summary(value=[value])
@@ -263,11 +252,7 @@ class TokenTensorBoard(keras.callbacks.Callback):
         return file
 
     def resume_at(self, tokens: int):
-        """Go on in the folder of a run: TensorBoard shows its earlier files up to these tokens only.
-
-        Args:
-            tokens: Tokens seen in training so far; 0 shows nothing of them.
-        """
+        """Go on in a run's folder after so many training tokens; of earlier files TensorBoard shows what is before."""
         self._start = tokens + 1 if tokens else 0
 
     def on_epoch_end(self, epoch, logs=None):
@@ -278,21 +263,11 @@ class TokenTensorBoard(keras.callbacks.Callback):
             self.record(int(optimizer.iterations) * self.tokens_per_step, logs)
 
     def record(self, tokens: int, logs: Mapping[str, float]):
-        """Write a point of each curve.
-
-        Args:
-            tokens: Tokens seen in training.
-            logs: Numbers by the keys of metrics.jsonl or of Keras's logs.
-        """
+        """Write a point of each curve after so many training tokens, by the keys of metrics.jsonl or Keras's logs."""
         self._file.write(tokens, [scalar_proto(key, value, TOKENS_AXIS) for key, value in logs.items()])
 
     def write(self, tokens: int, summaries: Summaries):
-        """Write the summaries of a validation, and what sets up the pages that show its scalars.
-
-        Args:
-            tokens: Tokens seen in training.
-            summaries: What to write.
-        """
+        """Write the summaries of a validation after so many training tokens, and what lays out the pages for them."""
         keys = [validation_key(name) for name in summaries.scalars if "/" not in name]
         titles = {name: describe(name, summaries.descriptions).rstrip(".") or name for name in summaries.curves}
         self._file.write(tokens, summary_protos(summaries, TOKENS_AXIS))
@@ -302,12 +277,7 @@ class TokenTensorBoard(keras.callbacks.Callback):
             self._file.write(tokens, [charts(keys, titles)])
 
     def write_settings(self, settings: Mapping[str, Any], model: keras.Model):
-        """Write the run's row in the HParams table, and all its settings as a text.
-
-        Args:
-            settings: JSON values by dotted name.
-            model: The model that is trained.
-        """
+        """Write the row of a training model in the HParams table, and its settings, JSON values by dotted name."""
         self._hparams = select_hparams(settings, model)
         # what the whole experiment was asked for comes after what this run does
         rows = sorted(settings.items(), key=lambda item: item[0].startswith("experiment."))

@@ -1,9 +1,5 @@
 """Send a run to an experiment tracker beside TensorBoard, trackio or Weights & Biases (wandb); show its progress.
 
-    write_settings(settings, model)      what the run was asked for
-    record(tokens, logs)                 a point of each curve, at the tokens seen in training
-    write(tokens, summaries)             a validation
-
 TensorBoard's files are always written. They alone have images, histograms and the HParams page. The other trackers get
 the settings, the curves under TensorBoard's tags, and the texts. Their packages are imported where one is asked for.
 """
@@ -35,10 +31,10 @@ class Tracker(Protocol):
     """Record a run as it trains; `TokenTensorBoard` is one."""
 
     def write_settings(self, settings: Mapping[str, Any], model: keras.Model):
-        """Write the settings, JSON values by dotted name, before anything else."""
+        """Write what the run was asked for, JSON values by dotted name, before anything else."""
 
     def record(self, tokens: int, logs: Mapping[str, float]):
-        """Write a point of each curve, by the keys of metrics.jsonl."""
+        """Write a point of each curve, by the keys of metrics.jsonl, after so many training tokens."""
 
     def write(self, tokens: int, summaries: Summaries):
         """Write the summaries of a validation."""
@@ -99,10 +95,8 @@ class TrackioRun:
         try:
             self.run = self.start(run_id(self.folder), options)
         except Exception as error:  # each package has its own, such as for a user that has not logged in
-            raise ConnectionError(
-                f"{self.package} does not start a run ({error}): do what it says, or train with --train.tracker "
-                "tensorboard."
-            ) from error
+            remedy = "do what it says, or train with --train.tracker tensorboard"
+            raise ConnectionError(f"{self.package} does not start a run ({error}): {remedy}.") from error
 
     def record(self, tokens: int, logs: Mapping[str, float]):
         """Send a point of each curve."""

@@ -27,12 +27,7 @@ SEED_STATE = "seed_generator_state"  # Keras's name of the variable that seeds a
 
 
 class TrainingDiverged(RuntimeError):
-    """Report a loss or gradient that is NaN or infinite.
-
-    Args:
-        message: Sentence that says which one.
-        step: First such step, from 0.
-    """
+    """Report a loss or gradient that is NaN or infinite; `step` is the first such step, from 0."""
 
     def __init__(self, message: str, step: int | None = None):
         super().__init__(message)
@@ -40,12 +35,7 @@ class TrainingDiverged(RuntimeError):
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Signal that training stopped on request, after a checkpoint was saved.
-
-    Args:
-        path: Path of the checkpoint.
-        signal_number: Signal that requested the stop.
-    """
+    """Signal that training stopped at the request of a signal, after a checkpoint was saved to `path`."""
 
     def __init__(self, path: str | pathlib.Path, signal_number: int = signal.SIGINT):
         super().__init__(path, signal_number)
@@ -144,19 +134,14 @@ class ValidationCallback(EveryNSteps):
         with self.logger.timing("diagnostics"):
             self.logger.tracker.write(tokens, self.last_summaries)
         tqdm.write(f"{tokens:>12,} tokens   train loss {loss:.3f}   {self.last_summaries.format_scalars()}")
-        if sample := self.last_summaries.texts.get("sample", "").strip():
-            tqdm.write(f"{'':>14}{_one_line(sample)}")
+        if sample := self.last_summaries.texts.get("sample", "").strip():  # in one line, with its spaces as they are
+            tqdm.write(f"{'':>14}{' '.join(map(show_whitespace, sample[:EXCERPT].split(' ')))}")
         self._update_best(step, _loss(self.last_summaries.scalars))
         if self.out_of_patience and step < self.last_step:
             best = "none was finite" if self.best_step is None else f"the best was at step {self.best_step:,}"
             tqdm.write(f"No better validation loss in {self.wait} validations: {best}.")
             self.logger.on_interval(step, logs)
             self.model.stop_training = True
-
-
-def _one_line(sample):
-    """Return the beginning of a sample, with spaces as they are and line breaks as symbols."""
-    return " ".join(show_whitespace(part) for part in sample[:EXCERPT].split(" "))
 
 
 def _loss(scalars):
@@ -192,8 +177,10 @@ class CheckpointCallback(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         """Save if a checkpoint is due; raise `TrainingInterrupted` if a stop was requested."""
         # the request is read once: one that arrives from here on takes effect after the next step
-        step = int(self.model.optimizer.step)
-        stop_signal, elapsed = distributed.largest(self.stop.signal_number or 0, self._interval_elapsed())
+        step, stop_signal = int(self.model.optimizer.step), self.stop.signal_number or 0
+        seconds = self.train.checkpoint_every_seconds
+        elapsed = seconds is not None and time.monotonic() - self._last_checkpoint[1] >= seconds
+        stop_signal, elapsed = distributed.largest(stop_signal, elapsed)
         best = self.validation.best_step == step
         ends = step == self.last_step or self.model.stop_training or stop_signal
         if step % self.train.checkpoint_every == 0 or best or ends or elapsed:
@@ -202,10 +189,6 @@ class CheckpointCallback(keras.callbacks.Callback):
                 checkpoints.save_best_copy(self._last_checkpoint[0])
         if stop_signal:
             raise TrainingInterrupted(self._last_checkpoint[0], stop_signal)
-
-    def _interval_elapsed(self):
-        seconds = self.train.checkpoint_every_seconds
-        return seconds is not None and time.monotonic() - self._last_checkpoint[1] >= seconds
 
     def save(self, step: int):
         """Flush the logs and save a checkpoint of the current step."""

@@ -7,6 +7,7 @@ terminal.
 
 import dataclasses
 import math
+import typing
 from typing import Literal
 
 import keras
@@ -112,14 +113,9 @@ class TrainConfig:
 
     def __post_init__(self):
         """Check the fields."""
-        for name, options in (
-            ("optimizer", LEARNING_RATES),
-            ("precision", DTYPE_POLICIES),
-            ("on_nan", ("stop", "rollback")),
-            ("tracker", ("tensorboard", "trackio", "wandb")),
-        ):
-            if getattr(self, name) not in [*options]:  # a list, because the value may not be hashable
-                raise ValueError(f"{name}={getattr(self, name)!r}; expected {' or '.join(options)}.")
+        for field in dataclasses.fields(self):
+            if typing.get_origin(field.type) is Literal:
+                checks.one_of(field.name, getattr(self, field.name), typing.get_args(field.type))
         intervals = ("log_every", "validate_every", "checkpoint_every", "max_checkpoints_to_keep")
         for name in (*intervals, "patience", "validation_characters", "gradient_accumulation_steps"):
             if name in intervals or getattr(self, name) is not None:
@@ -127,10 +123,8 @@ class TrainConfig:
         for name in ("warmup_steps", "sample_length"):
             checks.non_negative_integer(name, getattr(self, name))
         if self.on_nan == "rollback" and self.checkpoint_every_seconds is not None:
-            raise ValueError(
-                f"checkpoint_every_seconds={self.checkpoint_every_seconds!r}; expected None with on_nan='rollback', "
-                "or the run would depend on the time."
-            )
+            expected = "None with on_nan='rollback', or the run would depend on the time"
+            raise ValueError(f"checkpoint_every_seconds={self.checkpoint_every_seconds!r}; expected {expected}.")
         for name in ("learning_rate", "adam_lr_ratio", "global_clipnorm", "checkpoint_every_seconds"):
             if getattr(self, name) is not None or name == "global_clipnorm":
                 checks.positive_number(name, getattr(self, name))
@@ -161,10 +155,8 @@ class TrainConfig:
         """Return how many of the validation text's characters are scored during training, a window's at least."""
         size = self.validation_characters
         if size is not None and size < min_characters:
-            raise ValueError(
-                f"--train.validation-characters {size}: expected at least {min_characters:,}, a window and the next "
-                "character, or None for all."
-            )
+            expected = f"at least {min_characters:,}, a window and the next character, or None for all"
+            raise ValueError(f"--train.validation-characters {size}: expected {expected}.")
         return total if size is None else min(size, total)
 
     def peak_learning_rate(self, model: keras.Model) -> float:

@@ -66,22 +66,26 @@ class LostProcess(RuntimeError):
 class _Distribution(keras.distribution.ModelParallel):
     """Lay out variables by a map of their paths, and weights along `data` too, if they are to be sharded."""
 
-    def __init__(self, layout_map, shard_weights):
+    def __init__(self, sizes, devices, shard_weights):
+        device_mesh = keras.distribution.DeviceMesh((sizes[DATA], sizes[MODEL]), (DATA, MODEL), devices)
+        layout_map = keras.distribution.LayoutMap(device_mesh)
+        layout_map[STATE] = (DATA,)
+        for pattern, axes in TRANSFORMER.items() if sizes[MODEL] > 1 else ():
+            layout_map[pattern] = axes
         super().__init__(layout_map=layout_map, batch_dim_name=DATA, auto_shard_dataset=False)
-        self.shard_weights = shard_weights
+        self.sizes, self.shard_weights = sizes, shard_weights
 
     def get_variable_layout(self, variable):
         layout = super().get_variable_layout(variable)
-        sizes = dict(zip((DATA, MODEL), self.device_mesh.shape, strict=True))
         axes = [*layout.axes, *[None] * (len(variable.shape) - len(layout.axes))]
         for size, axis in zip(variable.shape, axes, strict=True):
-            if axis is not None and size % sizes[axis]:
+            if axis is not None and size % self.sizes[axis]:
                 raise ValueError(
-                    f"{variable.path} has shape {tuple(variable.shape)}; expected a multiple of {sizes[axis]} "
+                    f"{variable.path} has shape {tuple(variable.shape)}; expected a multiple of {self.sizes[axis]} "
                     f"where it is divided along {axis}: choose another --mesh or --devices."
                 )
         if self.shard_weights and variable.trainable:
-            axes = _along_data(axes, variable.shape, sizes[DATA])
+            axes = _along_data(axes, variable.shape, self.sizes[DATA])
         return keras.distribution.TensorLayout(axes, self.device_mesh)
 
 
@@ -146,18 +150,9 @@ def use_devices(
     if shard_weights and sizes[DATA] == 1:
         raise ValueError(f"--shard-weights: expected several devices along data, not {option}.")
     if number > 1:
-        keras.distribution.set_distribution(_distribution(sizes, available[:number], shard_weights))
+        keras.distribution.set_distribution(_Distribution(sizes, available[:number], shard_weights))
     if several:
         share_seed()
-
-
-def _distribution(sizes, devices, shard_weights):
-    device_mesh = keras.distribution.DeviceMesh((sizes[DATA], sizes[MODEL]), (DATA, MODEL), devices)
-    layout_map = keras.distribution.LayoutMap(device_mesh)
-    layout_map[STATE] = (DATA,)
-    for pattern, axes in TRANSFORMER.items() if sizes[MODEL] > 1 else ():
-        layout_map[pattern] = axes
-    return _Distribution(layout_map, shard_weights)
 
 
 def mesh_size(axis: str) -> int:
@@ -323,18 +318,13 @@ def whole_value(variable) -> np.ndarray:
 
 def check_equal(settings: dict) -> None:
     """Check that all processes were started with the same settings; the error names those that differ."""
-    names, digests = [*settings], [_digest(name, value) for name, value in settings.items()]
-    same = []
-    if (of_all([len(names)]) == len(names)).all():
-        gathered = of_all(digests)
-        same = (gathered == gathered[0]).all(axis=0)
+    same = np.zeros(0, bool)
+    if (of_all([len(settings)]) == len(settings)).all():
+        digests = of_all([zlib.crc32(f"{name}={value}".encode()) >> 1 for name, value in settings.items()])  # int32
+        same = (digests == digests[0]).all(axis=0)  # [settings], of [processes, settings]
     if not len(same) or not same.all():
-        what = ", ".join(name for name, equal in zip(names, same, strict=False) if not equal) or "another version"
+        what = ", ".join(name for name, equal in zip(settings, same, strict=False) if not equal) or "another version"
         raise ValueError(f"The processes were started with different settings ({what}): start all by the same command.")
-
-
-def _digest(name, value):
-    return zlib.crc32(f"{name}={value}".encode()) >> 1  # an int32
 
 
 @contextlib.contextmanager

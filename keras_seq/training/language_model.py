@@ -123,15 +123,10 @@ def train_language_model(
 
 
 def fit_inputs(model: keras.Model, windows: Windows) -> tuple[keras.Model, Callable]:
-    """Return what `fit` trains, and on which batches.
+    """Return what `fit` trains for a `LanguageModel`, and the function of its batches.
 
-    Args:
-        model: A `LanguageModel`.
-        windows: The training batches.
-
-    Returns:
-        With `StatefulWindows`, if the state of the model has no length (a Transformer's has), a
-        `stateful_training_model` and `windows.stateful_dataset`; else the model and `windows.dataset`.
+    With `StatefulWindows`, if the state of the model has no length (a Transformer's has), they are a
+    `stateful_training_model` and `windows.stateful_dataset`; else the model and `windows.dataset`.
     """
     if not isinstance(windows, StatefulWindows) or model.context_length is not None:
         return model, windows.dataset
@@ -142,13 +137,8 @@ def fit_inputs(model: keras.Model, windows: Windows) -> tuple[keras.Model, Calla
 def stateful_training_model(model: keras.Model, batch_size: int, sequence_length: int) -> keras.Model:
     """Return a model for `fit` that carries the state from batch to batch: `Stateful(model)`.
 
-    Args:
-        model: A `LanguageModel` whose state has no length.
-        batch_size: Rows of a batch, B.
-        sequence_length: Tokens of a window, T.
-
-    Returns:
-        A model of `((ids [B, T], reset_mask [B]), targets [B, T])` that shares the weights.
+    It is a model of `((ids [B, T], reset_mask [B]), targets [B, T])`, and shares the weights of a `LanguageModel` whose
+    state has no length.
     """
     ids = keras.Input((sequence_length,), batch_size=batch_size, dtype="int32", name="ids")
     reset_mask = keras.Input((), batch_size=batch_size, dtype="bool", name="reset_mask")

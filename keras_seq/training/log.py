@@ -166,9 +166,11 @@ class MetricsLogger(EveryNSteps):
         if step > start_step:
             self.tokens_per_second = (step - start_step) * self.tokens_per_step / (self.seconds - seconds)
         self.last_point, self._speed_start, self.loss = step, (self.seconds, step), float(logs["loss"])
+        characters = self.characters_per_token
+        bits = {} if characters is None else {"bits_per_character": self.loss / characters / math.log(2)}
         line = {
             "loss": self.loss,
-            **self._bits(),
+            **bits,
             "learning_rate": float(optimizer.learning_rate),
             "gradient_norm": float(optimizer.gradient_norm),
             "tokens_per_second": self.tokens_per_second,
@@ -178,11 +180,6 @@ class MetricsLogger(EveryNSteps):
         self.write(step, "train", line)
         self.tracker.record(step * self.tokens_per_step, {key: line[key] for key in TRAIN_KEYS})
         self.model.reset_metrics()
-
-    def _bits(self):
-        if self.characters_per_token is None:
-            return {}
-        return {"bits_per_character": self.loss / self.characters_per_token / math.log(2)}
 
     def write(self, step: int, split: str, scalars: dict):
         """Append one line to metrics.jsonl."""

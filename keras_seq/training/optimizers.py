@@ -28,9 +28,7 @@ class SGD(GradientGuard, _class_of(keras.optimizers.SGD)):
     With `momentum=0.9, nesterov=True` (Sutskever et al., 2013), as in `TrainConfig`:
     `m <- 0.9 m - lr g; W <- W + 0.9 m - lr g`.
 
-    Args:
-        *args: Arguments of `keras.optimizers.SGD`, with its defaults.
-        **kwargs: These, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
+    The arguments are Keras's, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
     """
 
 
@@ -38,9 +36,7 @@ class SGD(GradientGuard, _class_of(keras.optimizers.SGD)):
 class Adagrad(GradientGuard, _class_of(keras.optimizers.Adagrad)):
     """Update weights by Adagrad (Duchi et al., 2011): `v <- v + g^2; W <- W - lr g / sqrt(v)`.
 
-    Args:
-        *args: Arguments of `keras.optimizers.Adagrad`, with its defaults.
-        **kwargs: These, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
+    The arguments are Keras's, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
     """
 
 
@@ -48,9 +44,7 @@ class Adagrad(GradientGuard, _class_of(keras.optimizers.Adagrad)):
 class RMSprop(GradientGuard, _class_of(keras.optimizers.RMSprop)):
     """Update weights by RMSprop (Tieleman & Hinton, 2012): `v <- 0.9 v + 0.1 g^2; W <- W - lr g / sqrt(v)`.
 
-    Args:
-        *args: Arguments of `keras.optimizers.RMSprop`, with its defaults.
-        **kwargs: These, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
+    The arguments are Keras's, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
     """
 
 
@@ -61,9 +55,7 @@ class Adam(GradientGuard, _class_of(keras.optimizers.Adam)):
     `m <- b1 m + (1 - b1) g; v <- b2 v + (1 - b2) g^2; W <- W - lr m_hat / (sqrt(v_hat) + eps)`, m_hat and v_hat
     bias-corrected.
 
-    Args:
-        *args: Arguments of `keras.optimizers.Adam`, with its defaults.
-        **kwargs: These, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
+    The arguments are Keras's, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
     """
 
 
@@ -71,9 +63,7 @@ class Adam(GradientGuard, _class_of(keras.optimizers.Adam)):
 class AdamW(GradientGuard, _class_of(keras.optimizers.AdamW)):
     """Update weights by AdamW (Loshchilov & Hutter, 2019, arXiv:1711.05101): Adam after `W <- W - lr weight_decay W`.
 
-    Args:
-        *args: Arguments of `keras.optimizers.AdamW`, with its defaults.
-        **kwargs: These, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
+    The arguments are Keras's, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
     """
 
 
@@ -84,9 +74,7 @@ class Lion(GradientGuard, _class_of(keras.optimizers.Lion)):
     `W <- W - lr sign(0.9 m + 0.1 g); m <- 0.99 m + 0.01 g`. Each update has size `learning_rate`; use 1/3 to 1/10 of
     Adam's learning rate.
 
-    Args:
-        *args: Arguments of `keras.optimizers.Lion`, with its defaults.
-        **kwargs: These, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
+    The arguments are Keras's, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
     """
 
 
@@ -138,12 +126,8 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {
-            "peak_learning_rate": self.peak_learning_rate,
-            "total_steps": self.total_steps,
-            "warmup_steps": self.warmup_steps,
-            "final_lr_fraction": self.final_lr_fraction,
-        }
+        names = ("peak_learning_rate", "total_steps", "warmup_steps", "final_lr_fraction")
+        return {name: getattr(self, name) for name in names}
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

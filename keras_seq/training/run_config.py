@@ -300,10 +300,8 @@ def check_resumable(folder: str | pathlib.Path, config: dict):
     other = {name: pair for name, pair in other.items() if name not in unknown or not _is_new(name, bool(versions))}
     refused = {name: pair for name, pair in other.items() if not _may_change(name, *pair)}
     if refused:
-        raise CheckpointError(
-            f"{folder} was started with another config: {format_diff(refused)}. Resume it with the same values, or "
-            "start a new run."
-        )
+        differences, remedy = format_diff(refused), "Resume it with the same values, or start a new run."
+        raise CheckpointError(f"{folder} was started with another config: {differences}. {remedy}")
     if versions:
         warnings.warn(f"{folder} resumes with other versions: {format_diff(versions)}.", stacklevel=3)
     if machine:

@@ -273,16 +273,9 @@ class Trainer:
 def fit_resumable(*args, **fields) -> tuple[MetricsLogger, Summaries]:
     """Train a compiled model to `total_steps`, from the latest checkpoint in `folder` if there is one.
 
-    Args:
-        *args: The first fields of `Trainer`, in its order: `folder, training_model, dataset_fn, tokens_per_step,
-            total_steps, train, validate_fn, config`.
-        **fields: Its other fields, by name.
-
-    Returns:
-        As `Trainer.fit`: the logger and the final summaries.
-
-    Raises:
-        ValueError: As `Trainer` and its `fit`, as are further exceptions.
+    The arguments are the fields of `Trainer`, in its order or by name: `folder, training_model, dataset_fn,
+    tokens_per_step, total_steps, train, validate_fn, config, ...`. It returns what `Trainer.fit` does, the logger and
+    the final summaries, and raises what `Trainer` and its `fit` raise.
     """
     trainer = Trainer(*args, **fields)
     trainer.folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from keras_seq.commands import generate
 from keras_seq.generation import TextGenerator
 from keras_seq.models import LlamaConfig, LSTMConfig
 from keras_seq.saving.keras_file import save_model
-from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordPieceTokenizer, WordTokenizer
 from keras_seq.training import load_run
 
 PROMPT = ["--prompt", "The ", "--max-new-tokens", "60", "--top-k", "40"]
@@ -33,6 +33,22 @@ def test_it_writes_the_prompt_and_max_new_tokens_characters(written, smoke, name
     assert texts[0] == texts[1] != texts[2]
     generator = TextGenerator(*load_run(smoke.folder / f"{name}-seed0"))
     assert texts[0] == generator("The ", 60, temperature=0.8, top_k=40, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "prompt"),
+    [
+        (BytePairTokenizer([]), "\n"),
+        (CharacterTokenizer("\nab"), "\n"),
+        (CharacterTokenizer("ab"), "a"),
+        (CharacterTokenizer("ab", oov_token="[UNK]"), "a"),
+        (WordTokenizer(["[UNK]", "be", "\n"]), "\n"),
+        (WordTokenizer(["[UNK]", "be"]), "be"),
+        (WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "be"]), "be"),
+    ],
+)
+def test_the_prompt_is_a_line_break_if_the_tokenizer_keeps_it(tokenizer, prompt):
+    assert generate.default_prompt(tokenizer) == prompt
 
 
 def test_the_prompt_can_come_from_standard_input(written, monkeypatch):

@@ -25,7 +25,7 @@ from keras_seq.runs.texts import (
 )
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordTokenizer, document_token
 from keras_seq.tokenizers.registry import decode_documents, encode_documents
-from keras_seq.training import TrainConfig, run_folder
+from keras_seq.training import TrainConfig, run_folder, validation_sample
 from tests.experiments.discovery import ROOT
 
 PAGE = "".join(map(chr, range(0x4E00, 0x4E64)))  # no stretch of it twice
@@ -79,6 +79,18 @@ def test_it_introduces_itself_with_the_sizes_of_its_parts_and_what_is_validated(
     with pytest.raises(ValueError, match=r"--train\.validation-characters 20"):
         data.introduce(TrainConfig(validation_characters=20), 21, "3 steps")
     assert validation_note(TrainConfig(), data.validation, 5) == ""
+
+
+def test_stretches_are_of_characters_also_where_a_text_has_as_many_tokens(tmp_path):
+    validation = "é" * 300 + "aa" * 300  # 600 tokens, and 300
+    (tmp_path / "text.txt").write_text("b" * 9 * len(validation) + validation, encoding="utf-8")
+    tokenizer, train = BytePairTokenizer([["a", "a"]]), TrainConfig(validation_characters=200)
+    data = SplitCorpus(str(tmp_path / "text.txt"), tmp_path, tokenizer=lambda *_: tokenizer)
+    assert len(data.validation) == len(data.validation_text) == 900
+    sample = validation_sample(data.validation, 4, train, 900)
+    tokens = sample.starts[:, None] + 1 + [0, sample.length]
+    characters = np.where(tokens <= 600, tokens / 2, 300 + 2 * (tokens - 600))
+    assert np.abs(data.scored_stretches(4, train) - characters).max() < 50  # some cut an "é"; tokens are 300 off
 
 
 def test_smoke_runs_read_the_small_text_instead_of_the_default():

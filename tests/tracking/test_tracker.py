@@ -63,7 +63,7 @@ def test_every_tracker_has_the_methods_of_the_protocol():
 def test_the_config_names_the_trackers_there_are():
     for name in ("tensorboard", *RUNS):
         TrainConfig(tracker=name)
-    with pytest.raises(ValueError, match="tracker='mlflow'; expected tensorboard or trackio or wandb"):
+    with pytest.raises(ValueError, match="tracker='mlflow'; expected one of 'tensorboard', 'trackio', 'wandb'"):
         TrainConfig(tracker="mlflow")
 
 

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import zlib
 
 import keras
 import numpy as np
@@ -168,7 +169,8 @@ def test_settings_that_differ_are_named(monkeypatch):
     others = {"tokens": 5, "model": "lstm"}
 
     def of_both(values):
-        theirs = [len(others)] if len(values) == 1 else [distributed._digest(*item) for item in others.items()]
+        digests = [zlib.crc32(f"{name}={value}".encode()) >> 1 for name, value in others.items()]
+        theirs = [len(others)] if len(values) == 1 else digests
         return np.array([values, theirs])
 
     monkeypatch.setattr(distributed, "of_all", of_both)

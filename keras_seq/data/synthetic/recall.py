@@ -7,13 +7,11 @@
     permutations         L swaps of two of five things              their order after all swaps so far
     needle               letters ! v, L - 1 letters | ?                         v, which stands L positions before
 
-L, the length, and N, the number of items, are drawn for each row; right of the bar every position has a target, and
-short rows are padded at their end. `solve` finds the targets from the ids alone, so each task can be solved; `chance`
-is the accuracy of a guess that knows all but what has to be recalled.
+The length L and the number N of items are drawn for each row; right of the bar every position has a target, and short
+rows are padded at their end. `solve` finds the targets from the ids alone, so each task can be solved.
 
-Arora et al. (2023, "Zoology", arXiv:2312.04927); Olsson et al. (2022, "In-context Learning and Induction Heads"); Gu
-and Dao (2023, "Mamba", arXiv:2312.00752); Hahn (2020, "Theoretical Limitations of Self-Attention"); Merrill, Petty
-and Sabharwal (2024, "The Illusion of State in State-Space Models", arXiv:2404.08819).
+Arora et al. (2023, arXiv:2312.04927); Olsson et al. (2022, "In-context Learning and Induction Heads"); Gu and Dao
+(2023, arXiv:2312.00752); Hahn (2020, "Theoretical Limitations of Self-Attention"); Merrill et al. (arXiv:2404.08819).
 """
 
 import dataclasses
@@ -103,7 +101,7 @@ class RecallTask(StepBatches):
     @property
     def sequence_length(self) -> int:
         """T, the positions of a row."""
-        return self.lengths[1] + self.items[1]
+        return self.lengths[1] + (self.items[1] if self.has_items else 0)
 
     @property
     def tokens_per_step(self) -> int:
@@ -241,11 +239,6 @@ class Parity(RecallTask):
 
     has_items, num_ids = False, 2
 
-    @property
-    def sequence_length(self) -> int:
-        """T, the positions of a row."""
-        return self.lengths[1]
-
     def _rows(self, step, lengths, items, t):
         bits = self._letters(step, self.lengths[1])
         is_bit = t < lengths
@@ -279,11 +272,6 @@ class Permutations(RecallTask):
     def vocabulary_size(self) -> int:
         """V, the number of ids: all orders, of which the first are those after one swap, and padding."""
         return len(ORDERS) + 1
-
-    @property
-    def sequence_length(self) -> int:
-        """T, the positions of a row."""
-        return self.lengths[1]
 
     def chance(self, length: int, items: int = 1) -> float:
         """Return the accuracy of guessing any order."""

@@ -37,17 +37,7 @@ class SeriesSource(abc.ABC):
         """Return the states `[N, S]` after values `[N]`."""
 
     def paths(self, state, horizon: int, num_paths: int, seed: int) -> np.ndarray:
-        """Draw what may follow.
-
-        Args:
-            state: States `[N, S]`.
-            horizon: H, the number of values to draw.
-            num_paths: Number of paths, independent of each other.
-            seed: Integer of at least 0.
-
-        Returns:
-            Float64 `[N, num_paths, horizon]`.
-        """
+        """Draw independent paths of values that may follow states `[N, S]`, float64 `[N, num_paths, horizon]`."""
         random, state = np.random.default_rng((seed, 1)), np.repeat(state, num_paths, axis=0)
         values = np.empty((len(state), horizon))
         for step in range(horizon):
