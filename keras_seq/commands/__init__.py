@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from keras_seq.checks import suggestion
-from keras_seq.commands.early import check_words
+from keras_seq.commands.mistyped_options import check_words
 from keras_seq.commands.start import refuse, start
 
 FOLDER = pathlib.Path(__file__).parent

@@ -7,7 +7,13 @@
 
 Both make a `Trainer` and call its `fit`. It starts at step 0 or at the step of the latest checkpoint, and a resumed run
 differs by its start step alone. On a CPU the same seed gives the same bits on the same number of cores, in any process
-and with any number of pipeline threads. For GPUs see docs/training.md.
+and with any number of pipeline threads. For GPUs see docs/training.md. What a resumed run has from where:
+
+    batches, learning rate         functions of the step: data/windows.py, optimizers.py
+    weights, moments, states,      the checkpoint's variables, sums of the open logging interval among them:
+    seeds of dropout               checkpoints.py, log.py; on torch seeds are functions of the step: callbacks.py
+    points of the curves           the checkpoint's metrics.jsonl (log.py), from it best loss and patience (callbacks.py)
+    settings                       config.json, refused if they differ: run_config.py
 """
 
 import contextlib

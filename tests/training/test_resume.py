@@ -1,4 +1,4 @@
-"""Law 7: to stop and to go on changes nothing."""
+"""To stop and to go on changes nothing."""
 
 import json
 import os

@@ -9,7 +9,7 @@ import pytest
 import tyro
 
 from keras_seq.commands import COMMANDS
-from keras_seq.commands.early import HINTS, check_words, option_names
+from keras_seq.commands.mistyped_options import HINTS, check_words, option_names
 from keras_seq.models import LANGUAGE_MODELS
 
 
