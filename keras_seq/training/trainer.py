@@ -12,7 +12,7 @@ and with any number of pipeline threads. For GPUs see docs/training.md. What a r
     batches, learning rate         functions of the step: data/windows.py, optimizers.py
     weights, moments, states,      the checkpoint's variables, sums of the open logging interval among them:
     seeds of dropout               checkpoints.py, log.py; on torch seeds are functions of the step: callbacks.py
-    points of the curves           the checkpoint's metrics.jsonl (log.py), from it best loss and patience (callbacks.py)
+    points of the curves           the checkpoint's metrics.jsonl (log.py); of it best loss, patience (callbacks.py)
     settings                       config.json, refused if they differ: run_config.py
 """
 
