@@ -107,5 +107,11 @@ def test_what_cannot_be_averaged_is_refused(average):
     with pytest.raises(ValueError, match="vocabulary sizes 5 and 6; expected the same size"):
         Ensemble([average.members[0], LSTMConfig(embedding_dim=3, units=4).build_model(6)])
     assert isinstance(average.members[0], LanguageModel)
-    with pytest.raises(ValueError, match="not a language model"):
-        Ensemble([BiLSTMConfig(embedding_dim=3, units=4).build_model(VOCABULARY)])
+    for other in (BiLSTMConfig(embedding_dim=3, units=4).build_model(VOCABULARY), "lstm"):
+        with pytest.raises(ValueError, match="not a language model"):
+            Ensemble([other])
+
+
+@pytest.mark.filterwarnings("error::UserWarning")  # Keras's of a softmax over one position
+def test_its_making_warns_of_nothing(average):
+    Ensemble(average.members)
