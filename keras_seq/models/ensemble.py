@@ -55,6 +55,7 @@ class Ensemble(NoKerasExport, TokenTargets, keras.Model):
                 raise ValueError(f"{name} is not a language model; expected members that predict ids.")
         self.check_sizes([number_of_outputs(member) for member in members])
         self.autocast = False  # the members cast their inputs; the states keep their own dtypes
+        self.supports_masking = True
         self.members = members
         context_lengths = [member.context_length for member in members if member.context_length is not None]
         self.context_length = min(context_lengths, default=None)

@@ -113,5 +113,9 @@ def test_what_cannot_be_averaged_is_refused(average):
 
 
 @pytest.mark.filterwarnings("error::UserWarning")  # Keras's of a softmax over one position
-def test_its_making_warns_of_nothing(average):
-    Ensemble(average.members)
+def test_it_warns_of_nothing_and_hands_a_mask_on(average):
+    mask = np.arange(8) >= [[0], [3], [1]]
+    logits = Ensemble(average.members)(IDS, mask=mask)
+    np.testing.assert_array_equal(ops.convert_to_numpy(logits._keras_mask), mask)
+    alone = ops.convert_to_numpy(average(IDS[1:2, 3:]))
+    np.testing.assert_allclose(ops.convert_to_numpy(logits)[1, 3:], alone[0], atol=1e-5)
