@@ -125,6 +125,7 @@ def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
         )
     if not changes:
         return config
+    getattr(config, "check_resumed", lambda saved: None)(saved)
     run_configs = {run: read_config(run) for run in list_runs(folder)}
     with contextlib.ExitStack() as locks:
         for run in run_configs:
@@ -133,9 +134,8 @@ def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
             for path in folder.glob("*/result.json"):
                 path.unlink(missing_ok=True)
         for run, saved_config in run_configs.items():
-            run_folder.write_checksummed(
-                run / "config.json", {**saved_config, "experiment": dataclasses.asdict(config)}
-            )
+            changed = {**saved_config, "experiment": dataclasses.asdict(config)}
+            run_folder.write_checksummed(run / "config.json", changed)
         if (folder / SETTINGS).exists():
             write_settings(folder, config)
     print(f"Resuming with changed options: {format_diff(changes)}.")

@@ -86,7 +86,6 @@ class CompareConfig:
             raise ValueError(f"--sweep-factors {' '.join(map(str, self.sweep_factors))}: expected positive numbers.")
         if not 0 <= self.reset_prob <= 1:
             raise ValueError(f"--reset-prob {self.reset_prob}: expected a probability from 0 to 1.")
-
         if self.sweep_tokens is not None and self.sweep_tokens > self.tokens:
             raise ValueError(f"--sweep-tokens {self.sweep_tokens}: expected at most the --tokens, {self.tokens}.")
 
@@ -98,6 +97,11 @@ class CompareConfig:
         if self.recurrent_windows != "stateful" or all(hasattr(MODELS[name], "context_length") for name in self.models):
             unused["reset_prob"] = "--recurrent-windows stateful and a recurrent model"
         return unused
+
+    def check_resumed(self, saved: "CompareConfig"):
+        """Raise a ValueError if the runs would get other learning rates than those with which they have begun."""
+        if self.sweep is not None and self.tokens != saved.tokens:
+            raise ValueError(f"--tokens {self.tokens}: expected {saved.tokens}, for which --sweep has found the rates.")
 
     @property
     def steps(self) -> int:

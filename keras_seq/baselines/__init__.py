@@ -71,8 +71,8 @@ class KneserNeyNGrams:
 
     def __init__(self, ids: np.ndarray, order: int, vocabulary_size: int, min_counts: Sequence[int] | None = None):
         checks.integer("order", order, min_value=1)
-        checks.integer("vocabulary_size", vocabulary_size, min_value=1)
-        min_counts = [1] * order if min_counts is None else list(min_counts)
+        checks.positive_integer("vocabulary_size", vocabulary_size)
+        min_counts = [1] * order if min_counts is None else np.atleast_1d(min_counts).tolist()
         for count in min_counts:
             checks.integer("min_counts", count, min_value=1)
         if len(min_counts) != order or min_counts != sorted(min_counts):

@@ -234,7 +234,7 @@ class Evaluator:
             float32 `[N - 1]`, in nats.
 
         Raises:
-            ValueError: If there are fewer than two ids, or the model is in an exported file.
+            ValueError: If there are fewer than two ids, the model is in an exported file, or nothing in it is trained.
         """
         ids = self._checked(ids)
         if len(ids) < 2:
@@ -243,6 +243,8 @@ class Evaluator:
             raise ValueError(f"adapt={adapt!r}; expected a DynamicEvaluation.")
         if not isinstance(self.model, keras.Model):
             raise ValueError(f"{self.model!r} cannot learn while it scores; expected a model of Keras.")
+        if not self.model.trainable_variables:
+            raise ValueError(f"{self.model.name} has no trainable weights; expected some, to learn while it scores.")
         return dynamic_token_losses(self.model, ids, adapt, self._context)
 
     def stretch_token_losses(self, ids, sample: ValidationSample, chunked: np.ndarray | None = None) -> np.ndarray:

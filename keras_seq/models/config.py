@@ -90,6 +90,7 @@ class LanguageModelConfig(abc.ABC):
     """
 
     model_name: ClassVar[str | None] = None
+    older_defaults: ClassVar[dict] = {}  # what a stored config means that is older than these fields, if not a default
 
     # without annotations, or fields of these names would be a config's first
     tie_embeddings = False  # whether the head is the transposed embedding matrix

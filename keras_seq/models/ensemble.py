@@ -49,13 +49,13 @@ class Ensemble(NoKerasExport, TokenTargets, keras.Model):
         members = list(members)
         if not members or len({id(member) for member in members}) < len(members):
             raise ValueError(f"members has {len(members)} models; expected one or more, each listed once.")
-        not_language_models = [member.name for member in members if not isinstance(member, (LanguageModel, Ensemble))]
-        if not_language_models:
-            raise ValueError(f"{not_language_models[0]} is not a language model; expected members that predict ids.")
-        self.check_sizes(
-            [member.compute_output_spec(keras.KerasTensor((1, 1), "int32")).shape[-1] for member in members]
-        )
+        for member in members:
+            if not isinstance(member, (LanguageModel, Ensemble)):
+                name = getattr(member, "name", f"{member!r:.80}")
+                raise ValueError(f"{name} is not a language model; expected members that predict ids.")
+        self.check_sizes([number_of_outputs(member) for member in members])
         self.autocast = False  # the members cast their inputs; the states keep their own dtypes
+        self.supports_masking = True
         self.members = members
         context_lengths = [member.context_length for member in members if member.context_length is not None]
         self.context_length = min(context_lengths, default=None)
@@ -129,6 +129,12 @@ class Ensemble(NoKerasExport, TokenTargets, keras.Model):
         """Create the ensemble and its members from a config."""
         members = [keras.saving.deserialize_keras_object(member) for member in config["members"]]
         return cls(**{**config, "members": members})
+
+
+def number_of_outputs(model) -> int:
+    """Return V of the logits of a language model."""
+    length = min(2, model.context_length or 2)  # Keras warns of a softmax over one position
+    return model.compute_output_spec(keras.KerasTensor((1, length), "int32")).shape[-1]
 
 
 def log_mean_probability(logits: list):

@@ -13,11 +13,14 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_seq import checks
 from keras_seq.layers.base.state import ExplicitState
 from keras_seq.models.ensemble import Ensemble
 from keras_seq.models.language_model import LanguageModel
 
 __all__ = ["NGramResidual", "held_out_log_probabilities", "ngram_model"]
+
+SMALLEST = float(np.finfo("float32").tiny)  # finite logs of counts with noise, too, as `assert_causal` adds it
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -90,20 +93,20 @@ class NGramTable(ExplicitState):
         is_id = x == x
         ids = ops.cast(ops.concatenate([state, ops.where(is_id, x, -1.0)[..., 0]], axis=1), "int32")  # [B, n - 1 + T]
         if mask is None:
-            log_p = ops.log(self._probabilities(ids))
+            log_p = self._log_probabilities(ids)
         else:  # padding goes to the front, where it is no context
             positions = ops.arange(ops.shape(ids)[1])
             is_padding = ops.pad(ops.logical_not(mask), [[0, 0], [self.order - 1, 0]])
             order = ops.argsort(ops.where(is_padding, positions - ops.shape(ids)[1], positions), axis=1)
             ids = ops.take_along_axis(ops.where(is_padding, -1, ids), order, axis=1)
             places = ops.argsort(order, axis=1)[:, self.order - 1 :] - (self.order - 1)
-            log_p = ops.log(self._probabilities(ids))
+            log_p = self._log_probabilities(ids)
             log_p = ops.take_along_axis(log_p, ops.maximum(places, 0)[..., None], axis=1)
         log_p = ops.where(is_id, log_p, float("nan"))
         return (log_p, ops.cast(ids[:, ops.shape(x)[1] :], state.dtype)) if return_state else log_p
 
-    def _probabilities(self, ids):
-        """Compute p `[B, T, V]` after each of the last T ids of `[B, n - 1 + T]`, -1 for none."""
+    def _log_probabilities(self, ids):
+        """Compute log p `[B, T, V]` after each of the last T ids of `[B, n - 1 + T]`, -1 for none."""
         p = ops.full((), 1 / self.vocabulary_size)
         nodes = ops.zeros_like(ops.pad(ids, [[0, 0], [0, 1]]))  # the n-gram so far that starts at each place; the root
         for length in range(self.order):
@@ -114,7 +117,7 @@ class NGramTable(ExplicitState):
             backoff = ops.where(is_context, _take(self.backoff, ops.where(is_context, contexts, 0)), 1.0)
             p = ops.where(children > 0, discounted, 0.0) + backoff * p
             nodes = self._find(nodes[:, :-1], ids[:, length:])
-        return p
+        return ops.log(ops.maximum(p, SMALLEST))
 
     def _find(self, parents, ids):
         """Return the child nodes of parent nodes by id, -1 where there is none."""
@@ -149,7 +152,12 @@ def ngram_model(ngrams, **kwargs) -> LanguageModel:
     Args:
         ngrams: `keras_seq.baselines.KneserNeyNGrams`.
         **kwargs: Those of `keras.Model`, such as `name`.
+
+    Raises:
+        ValueError: They are no `KneserNeyNGrams`.
     """
+    if not hasattr(ngrams, "backoff"):
+        raise ValueError(f"ngrams={ngrams!r:.80}; expected keras_seq.baselines.KneserNeyNGrams.")
     size, num_contexts = ngrams.vocabulary_size, len(ngrams.backoff)
     table = NGramTable(ngrams.order, size, len(ngrams.codes), num_contexts, name="table")
     head = keras.layers.Identity(dtype="float32", name="head")
@@ -168,10 +176,15 @@ def held_out_log_probabilities(ids: np.ndarray, count, folds: int = 10) -> np.nd
     what they do not know of other texts.
 
     Args:
-        ids: The training text `[N]`, at least as long as there are parts.
+        ids: The training text, integers `[N]`.
         count: Function from ids to `KneserNeyNGrams`.
-        folds: Number of parts; those but one are counted to predict that one.
+        folds: Number of parts, at least 2; those but one are counted to predict that one.
+
+    Raises:
+        ValueError: There are no ids, or fewer than 2 parts.
     """
+    checks.integer("folds", folds, min_value=2)
+    ids = np.asarray(ids)
     edges = np.linspace(0, len(ids), folds + 1).astype(int)
     parts = []
     for begin, end in itertools.pairwise(edges):  # the ids after those from begin to end - 1 are not counted

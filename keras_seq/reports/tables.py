@@ -158,13 +158,18 @@ def command(program: str, *words: str | pathlib.PurePath) -> str:
 
 def next_commands(run: pathlib.Path) -> list[str]:
     """Return what to do with the run of a language model, line by line."""
+    from keras_seq.reports.pages import name_in_config  # here, as Jinja2 is for pages
+
     score = command("keras-seq score", run, "--text", "Some text.", "--html", "score.html")
-    return [
+    lines = [
         "To let it write, to see how it reads a text, and what it computes:",
         f"    {command('keras-seq generate', run)}",
         f"    {score}",
         f"    {command('keras-seq inspect', run)}",
     ]
+    if name_in_config(run, "model") == "ensemble":  # which has no layers to look at
+        lines = ["To let it write, and to see how it reads a text:", *lines[1:-1]]
+    return lines
 
 
 def plus_minus(values: Sequence[float], digits: int) -> str:

@@ -95,12 +95,15 @@ def is_run(folder: pathlib.Path) -> bool:
 
 
 def dataclass_from_dict(dataclass_type: type, values: dict) -> Any:
-    """Build a dataclass from what `dataclasses.asdict` and JSON made of it: dicts of dataclasses, lists of tuples."""
+    """Build a dataclass from what `dataclasses.asdict` and JSON made of it: dicts of dataclasses, lists of tuples.
+
+    Fields that are newer than the values have `older_defaults`, or else their defaults.
+    """
     types = {field.name: field.type for field in dataclasses.fields(dataclass_type)}
     if unknown := sorted(values.keys() - types.keys()):
         other = "it is that of another experiment or version"
         raise ValueError(f"The config to resume has options that are unknown here, such as {unknown[0]}: {other}.")
-    arguments = {}
+    arguments = {**getattr(dataclass_type, "older_defaults", {})}
     for name, value in values.items():
         if dataclasses.is_dataclass(types[name]):
             value = dataclass_from_dict(types[name], value)

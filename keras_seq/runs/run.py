@@ -135,7 +135,7 @@ def _result(folder):
         problem = "a file of the run is missing or not intact, or it is not finished"
         raise ValueError(f"{folder}: {problem}; --resume {folder} with {STARTED_BY} writes it again.")
     if "val_loss_per_character" not in result:
-        raise ValueError(f"{folder} is a run of another kind; expected one of a language model.")
+        raise ValueError(f"{folder} is a run of another kind; expected one of keras-seq train or experiments.compare.")
     return result
 
 

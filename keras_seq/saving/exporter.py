@@ -34,6 +34,7 @@ from keras_seq.layers import MultiHeadSelfAttention, PreNormResidual, Transforme
 from keras_seq.layers.attention.positions import AdditivePositions
 from keras_seq.layers.introspection import check_tokenizer, iter_layers
 from keras_seq.models import Ensemble, LanguageModel
+from keras_seq.models.ensemble import number_of_outputs
 from keras_seq.models.exported_model import LiteRTModel, OnnxModel, named_tensors, state_parts
 from keras_seq.saving import page
 from keras_seq.saving.other_process import write_in_another_process
@@ -293,7 +294,7 @@ def _write(model, path, format, tokenizer, quantization, batch_size, lengths, ca
     metadata = {
         "name": model.name,
         "version": keras_seq.__version__,
-        "vocabulary_size": _vocabulary_size(model),
+        "vocabulary_size": number_of_outputs(model),
         "context_length": limit,
         "document_token": getattr(model, "document_token", None),
         "state": [dataclasses.asdict(part) for part in parts],
@@ -329,11 +330,6 @@ def _is_parallel(model):
     has_documents = any(getattr(layer, "document_token", None) is not None for layer in iter_layers(model))
     with_state = [layer for layer in iter_layers(model, attributes=True) if hasattr(layer, "get_initial_state")]
     return not has_documents and all(isinstance(layer, known) for layer in with_state)
-
-
-def _vocabulary_size(model):
-    length = min(2, model.context_length or 2)  # Keras warns of a softmax over one position
-    return model.compute_output_spec(keras.KerasTensor((1, length), "int32")).shape[-1]
 
 
 def main():

@@ -297,7 +297,9 @@ def check_resumable(folder: str | pathlib.Path, config: dict):
     )
     other = {name: pair for name, pair in differences.items() if name not in versions and name not in machine}
     unknown = flatten(before).keys() ^ flatten(now).keys()
-    other = {name: pair for name, pair in other.items() if name not in unknown or not _is_new(name, bool(versions))}
+    other = {
+        name: pair for name, pair in other.items() if name not in unknown or not _is_new(name, pair, bool(versions))
+    }
     refused = {name: pair for name, pair in other.items() if not _may_change(name, *pair)}
     if refused:
         differences, remedy = format_diff(refused), "Resume it with the same values, or start a new run."
@@ -312,10 +314,10 @@ def check_resumable(folder: str | pathlib.Path, config: dict):
         )
 
 
-def _is_new(name, other_versions):
+def _is_new(name, pair, other_versions):
     """Return whether one of the configs may lack a name because later versions have added it."""
     part = name.partition(".")[0]
-    return part == "train" or (other_versions and part in OF_LIBRARIES)
+    return part == "train" or (part == "model" and not any(pair)) or (other_versions and part in OF_LIBRARIES)
 
 
 def _may_change(name, before, now):

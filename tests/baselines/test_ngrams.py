@@ -148,6 +148,7 @@ def test_thousands_of_ids_in_long_contexts_do_not_overflow():
         ([0], 0, 3, "order="),
         ([0], 2.0, 3, "order="),
         ([0], 2, 0, "vocabulary_size="),
+        ([0, 1], 2, 2**62, "vocabulary_size="),
     ],
 )
 def test_what_cannot_be_counted_is_refused(ids, order, size, message):
@@ -155,7 +156,7 @@ def test_what_cannot_be_counted_is_refused(ids, order, size, message):
         KneserNeyNGrams(ids, order, size)
 
 
-@pytest.mark.parametrize("min_counts", [(1,), (1, 1, 1), (2, 1), (0, 1), (1, 1.5), (1, None)])
+@pytest.mark.parametrize("min_counts", [(1,), (1, 1, 1), (2, 1), (0, 1), (1, 1.5), (1, None), 2, "ab"])
 def test_counts_that_do_not_fit_are_named(min_counts):
     with pytest.raises(ValueError, match="min_counts="):
         KneserNeyNGrams([0, 1], 2, 3, min_counts)

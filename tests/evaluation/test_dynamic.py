@@ -141,5 +141,8 @@ def test_mistakes_are_named():
     evaluator = Evaluator(MODELS["lstm"]())
     with pytest.raises(ValueError, match="at least 2"):
         evaluator.dynamic_token_losses(IDS[:1], FAST)
+    evaluator.model.trainable = False
+    with pytest.raises(ValueError, match="no trainable weights"):
+        evaluator.dynamic_token_losses(IDS, FAST)
     with pytest.raises(ValueError, match="expected a DynamicEvaluation"):
         score_text(MODELS["lstm"](), CharacterTokenizer("abcdefg"), "abc", adapt=0.1)

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from experiments.common.jobs import apply_changes
 from experiments.compare import __main__ as compare
 from experiments.compare.recall import TASK, RecallSettings, recall_results, recall_runs
 from experiments.compare.settings import CompareConfig
 from experiments.recall import RecallConfig
 from keras_seq.commands.options import replaced
 from keras_seq.data import load_corpus
+from keras_seq.models import TransformerConfig
 from keras_seq.runs.folders import dataclass_from_dict
 from keras_seq.runs.living_page import write_living_page
 from keras_seq.runs.texts import SplitCorpus
@@ -229,6 +231,20 @@ def test_without_steps_nothing_recalls_and_an_older_folder_has_the_default(tmp_p
     older = dataclasses.asdict(CompareConfig())
     del older["recall_steps"]
     assert dataclass_from_dict(CompareConfig, older) == CompareConfig()
+
+
+def test_after_a_sweep_runs_get_no_longer_as_they_would_get_other_rates(tmp_path):
+    swept = CompareConfig(sweep="learning-rate", tokens=2000)
+    with pytest.raises(ValueError, match="--tokens 3000: expected 2000, for which --sweep"):
+        apply_changes(tmp_path, swept, dataclasses.replace(swept, tokens=3000))
+
+
+def test_a_transformer_of_before_its_gate_and_convolution_stays_what_it_was():
+    older = dataclasses.asdict(CompareConfig())
+    for name in ("use_output_gate", "use_sinks", "kernel_size"):
+        del older["transformer"][name]
+    without = TransformerConfig(use_output_gate=False, kernel_size=None)
+    assert dataclass_from_dict(CompareConfig, older) == CompareConfig(transformer=without)
 
 
 @pytest.mark.parametrize(("axis", "devices", "runs"), [("data", 4, 2), ("data", 3, 0), ("model", 2, 0)])

@@ -117,6 +117,7 @@ def test_an_ensemble_sums_its_members_and_is_better_than_their_mean(smoke):
     assert row["parameters"] == ensemble.count_params()
     assert row["members_val_loss"] == [result["val_loss"] for result in results]
     assert row["val_loss"] < np.mean(row["members_val_loss"])
+    assert "keras-seq inspect" not in smoke.stdout  # which refuses an ensemble
 
 
 def test_a_member_on_n_grams_learns_from_counts_of_other_parts(ids):

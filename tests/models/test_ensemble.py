@@ -107,5 +107,15 @@ def test_what_cannot_be_averaged_is_refused(average):
     with pytest.raises(ValueError, match="vocabulary sizes 5 and 6; expected the same size"):
         Ensemble([average.members[0], LSTMConfig(embedding_dim=3, units=4).build_model(6)])
     assert isinstance(average.members[0], LanguageModel)
-    with pytest.raises(ValueError, match="not a language model"):
-        Ensemble([BiLSTMConfig(embedding_dim=3, units=4).build_model(VOCABULARY)])
+    for other in (BiLSTMConfig(embedding_dim=3, units=4).build_model(VOCABULARY), "lstm"):
+        with pytest.raises(ValueError, match="not a language model"):
+            Ensemble([other])
+
+
+@pytest.mark.filterwarnings("error::UserWarning")  # Keras's of a softmax over one position
+def test_it_warns_of_nothing_and_hands_a_mask_on(average):
+    mask = np.arange(8) >= [[0], [3], [1]]
+    logits = Ensemble(average.members)(IDS, mask=mask)
+    np.testing.assert_array_equal(ops.convert_to_numpy(logits._keras_mask), mask)
+    alone = ops.convert_to_numpy(average(IDS[1:2, 3:]))
+    np.testing.assert_allclose(ops.convert_to_numpy(logits)[1, 3:], alone[0], atol=1e-5)

@@ -6,13 +6,8 @@ from keras import ops
 from keras_seq.baselines import KneserNeyNGrams
 from keras_seq.evaluation import Evaluator
 from keras_seq.generation import TextGenerator
-from keras_seq.models import LSTMConfig, TransformerConfig
-from keras_seq.models.ngrams import (
-    NGramResidual,
-    add_log_probabilities,
-    held_out_log_probabilities,
-    ngram_model,
-)
+from keras_seq.models import LSTMConfig, TransformerConfig, assert_causal
+from keras_seq.models.ngrams import NGramResidual, add_log_probabilities, held_out_log_probabilities, ngram_model
 from keras_seq.saving import load_untrusted_model, save_model
 from keras_seq.tokenizers import CharacterTokenizer
 
@@ -72,6 +67,7 @@ def test_steps_and_parts_are_the_whole_and_the_future_cannot_leak(which, request
     other[:, 6:] = (other[:, 6:] + 1) % V
     np.testing.assert_array_equal(ops.convert_to_numpy(model(other))[:, :6], whole[:, :6])
     assert (ops.convert_to_numpy(model(other))[:, 6] != whole[:, 6]).any()
+    assert_causal(model)
 
 
 def test_a_mask_is_a_shorter_sequence(ngrams):
@@ -90,6 +86,7 @@ def test_a_mask_is_a_shorter_sequence(ngrams):
 def test_what_is_held_out_was_not_counted():
     found = held_out_log_probabilities(TEXT, count, folds=4)
     assert (found.shape, found.dtype) == ((len(TEXT), V), "float16")
+    np.testing.assert_array_equal(*(held_out_log_probabilities(ids, count) for ids in ([0, 1], np.array([0, 1]))))
     edges = np.linspace(0, len(TEXT), 5).astype(int)
     for t in (0, 1, 57, 99, 100, 101, 250, 299, 300, 399):
         fold = np.searchsorted(edges, t, side="right") - 1
@@ -148,5 +145,9 @@ def test_what_does_not_fit_is_refused(ngrams):
             NGramResidual(members)
     with pytest.raises(ValueError, match="6"):
         ngrams(np.full((1, 2), V))
+    with pytest.raises(ValueError, match="ngrams='counts'; expected"):
+        ngram_model("counts")
+    with pytest.raises(ValueError, match="folds=1; expected"):
+        held_out_log_probabilities(TEXT, count, folds=1)
     limited = NGramResidual([ngrams, TransformerConfig(4, 1, 1, 4, context_length=5).build_model(V + 1)])
     assert limited.context_length == 5

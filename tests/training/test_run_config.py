@@ -324,6 +324,7 @@ def test_what_matters_has_to_be_as_it_was_and_is_named_if_not(run, part, values,
         ("train", {"log_every": 7, "tracker": "wandb"}),
         ("budget", {"steps": 20}),
         ("experiment", {"tokens": 20, "context_length": 6}),
+        ("model", {"use_output_gate": False, "kernel_size": None}),  # options of later versions
     ],
 )
 def test_intervals_lengths_and_the_tracker_may_change(run, part, values):

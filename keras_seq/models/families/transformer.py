@@ -9,7 +9,7 @@ a gate on what is attended to.
 
 import dataclasses
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import keras
 
@@ -22,7 +22,7 @@ from keras_seq.models.counts import count_block_params
 @register("transformer", tiny={"num_layers": 2})
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig(LanguageModelConfig):
-    """Configure a decoder-only Transformer: 0.80 million parameters by default, with 65 characters.
+    """Configure a decoder-only Transformer: 0.81 million parameters by default, with 65 characters.
 
     ```python
     model = TransformerConfig(context_length=64).build_model(vocabulary_size=65)
@@ -55,6 +55,8 @@ class TransformerConfig(LanguageModelConfig):
     """Whether each head has a learned score that takes a part of its weights."""
     use_forget_gate: bool = False
     """Whether forget gates take the place of rotary positions."""
+
+    older_defaults: ClassVar[dict] = {"kernel_size": None, "use_output_gate": False}
 
     def __post_init__(self):
         """Check the fields."""
