@@ -88,20 +88,24 @@ class Family:
     """Regular expressions and replacements, from other spellings of a tensor's name to the one of this table."""
     describe: Callable[[Any], Any]
     """From a Keras model to the config that builds it; it raises a ValueError for another model."""
-    architecture_of: Callable[[Any], str]
-    """From a Keras model to the class of transformers that computes the same."""
     eos_token_id: int | None = None
     """What transformers writes where no id ends a text, for any vocabulary."""
     base_prefix: str = ""
     """Beginning of the names that a class without a head, `...Model`, does not write."""
     build: Callable[..., Any] | None = None
     """`(config, vocabulary_size, dtype, architecture) -> models`, for `build_models`."""
+    architecture_of: Callable[[Any], str] | None = None
+    """From a Keras model to the class of transformers that computes the same; by default the first."""
     complete: Callable[..., Any] | None = None
     """`(config, keys of config.json, names of tensors) -> config`, where only the tensors say what the model has."""
 
     def of(self, config) -> "Family":
         """Return the family with the tensors of a config."""
         return dataclasses.replace(self, tensors=self.tensors(config)) if callable(self.tensors) else self
+
+    def architecture(self, model) -> str:
+        """Return the class of transformers that computes what a Keras model does."""
+        return self.architecture_of(model) if self.architecture_of else self.architectures[0]
 
     def build_models(self, config, vocabulary_size, dtype=None, architecture="") -> tuple:
         """Build the model of a config; BERT's may have its encoder beside it."""
@@ -147,9 +151,12 @@ def dropouts(**defaults: float) -> Setting:
     return Setting(defaults, read, lambda config: dict.fromkeys(defaults, config.dropout))
 
 
-def linear(name: str, path: str, layout: Layout = TRANSPOSED) -> tuple[Tensor, ...]:
-    """Return the tensors of a dense layer."""
-    return Tensor(f"{name}.weight", (f"{path}/kernel",), layout), Tensor(f"{name}.bias", (f"{path}/bias",))
+def linear(name: str, *paths: str, layout=TRANSPOSED, beside: dict[str, bool] | None = None) -> tuple[Tensor, ...]:
+    """Return the tensors of a dense layer, or of one that is several here, side by side."""
+    return tuple(
+        Tensor(f"{name}.{tensor}", tuple(f"{path}/{variable}" for path in paths), layout, beside or {})
+        for tensor, variable in (("weight", "kernel"), ("bias", "bias"))
+    )
 
 
 def normalization(name: str, path: str) -> tuple[Tensor, ...]:

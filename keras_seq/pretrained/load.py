@@ -203,12 +203,8 @@ def _architecture(family, values):
     if names is None or names == []:
         return family.architectures[0]
     if not isinstance(names, list) or names[0] not in family.architectures:
-        raise PretrainedError(
-            shortened(
-                f"config.json: architectures={names!r}; expected one of {', '.join(family.architectures)}", values
-            )
-            + "."
-        )
+        message = f"config.json: architectures={names!r}; expected one of {', '.join(family.architectures)}"
+        raise PretrainedError(f"{shortened(message, values)}.")
     return names[0]
 
 

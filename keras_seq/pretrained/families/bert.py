@@ -34,15 +34,15 @@ def describe(model) -> BertConfig:
     )
 
 
-def architecture_of(model) -> str:
-    """Return the class of transformers with the same outputs."""
-    return MASKED_LM if any(isinstance(layer, LogitsBias) for layer in model.layers) else ENCODER
+def is_masked_lm(model) -> bool:
+    """Return whether a model is a masked language model, and not its encoder."""
+    return any(isinstance(layer, LogitsBias) for layer in model.layers)
 
 
-def build(config: BertConfig, vocabulary_size: int, dtype=None, architecture: str = ENCODER) -> tuple:
-    """Build the models of a class of transformers."""
+def build(config, vocabulary_size: int, dtype, architecture: str) -> tuple:
+    """Build the models of a class of transformers, of BERT or ModernBERT."""
     encoder = config.build_model(vocabulary_size, dtype=dtype)
-    if architecture == ENCODER:
+    if architecture.endswith("Model"):
         return (encoder,)
     return (masked_lm(encoder), encoder) if architecture == BOTH else (masked_lm(encoder),)
 
@@ -93,7 +93,7 @@ BERT = Family(
         (r"^(?!bert\.|cls\.)", "bert."),
     ),
     describe=describe,
-    architecture_of=architecture_of,
+    architecture_of=lambda model: MASKED_LM if is_masked_lm(model) else ENCODER,
     base_prefix="bert.",
     build=build,
 )

@@ -9,7 +9,7 @@ ACTIVATION_NAMES = {
     **{"silu": "silu", "swish": "silu"},
 }
 IGNORED = "n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout"
-H, B = "transformer.h.{n}.", "block_{n}/"
+H, B, A = "transformer.h.{n}.", "block_{n}/", "block_{n}/self_attention/"
 
 
 def describe(model) -> GPT2Config:
@@ -60,17 +60,11 @@ GPT2 = Family(
         Tensor("transformer.wte.weight", ("embedding/embeddings",)),
         Tensor("transformer.wpe.weight", ("positions/embeddings",)),
         *normalization(f"{H}ln_1", f"{B}self_attention_normalization"),
-        *(
-            Tensor(
-                f"{H}attn.c_attn.{suffix}",
-                tuple(f"{B}self_attention/{part}/{name}" for part in ("query", "key", "value")),
-            )
-            for suffix, name in (("weight", "kernel"), ("bias", "bias"))
-        ),
-        *linear(f"{H}attn.c_proj", f"{B}self_attention/output", AS_IT_IS),
+        *linear(f"{H}attn.c_attn", f"{A}query", f"{A}key", f"{A}value", layout=AS_IT_IS),
+        *linear(f"{H}attn.c_proj", f"{A}output", layout=AS_IT_IS),
         *normalization(f"{H}ln_2", f"{B}feed_forward_normalization"),
-        *linear(f"{H}mlp.c_fc", f"{B}feed_forward/hidden", AS_IT_IS),
-        *linear(f"{H}mlp.c_proj", f"{B}feed_forward/output", AS_IT_IS),
+        *linear(f"{H}mlp.c_fc", f"{B}feed_forward/hidden", layout=AS_IT_IS),
+        *linear(f"{H}mlp.c_proj", f"{B}feed_forward/output", layout=AS_IT_IS),
         *normalization("transformer.ln_f", "normalization"),
         *linear("lm_head", "head"),
     ),
@@ -78,6 +72,5 @@ GPT2 = Family(
     buffers=r"transformer\.h\.\d+\.attn\.(masked_)?bias",
     renames=((r"^(?!transformer\.|lm_head\.)", "transformer."),),
     describe=describe,
-    architecture_of=lambda model: "GPT2LMHeadModel",
     eos_token_id=50_256,
 )

@@ -34,10 +34,6 @@ OPTIONAL = {"yarn": {"beta_slow", "beta_fast"}}  # by rope_type
 H, B = "model.layers.{n}.", "block_{n}/"
 
 
-def _read_rotary(values):
-    return {"positions": positions_of(*rope_values(values))}
-
-
 def positions_of(rope: dict, name: str, **arguments) -> RotaryPositions:
     """Return the rotary positions of an object with `rope_theta` and `rope_type`, by the name of the object's key."""
     rope = dict(rope)
@@ -59,9 +55,12 @@ def positions_of(rope: dict, name: str, **arguments) -> RotaryPositions:
         if not math.isclose(amplitude, 0.1 * math.log(rope["factor"]) + 1):
             raise ValueError(f"{name}: attention_factor={amplitude}; expected 0.1 ln(factor) + 1")
     arguments |= {argument: rope[key] for key, argument in KEYS[kind].items() if rope.get(key) is not None}
-    keys = {"base": "rope_theta"} | {argument: key for key, argument in KEYS[kind].items()}
     scaling = None if kind == "default" else kind
-    return rotary(keys, base=float(base), scaling=scaling, **arguments)
+    try:
+        return RotaryPositions(base=float(base), scaling=scaling, **arguments)
+    except ValueError as error:
+        keys = {"base": "rope_theta"} | {argument: key for key, argument in KEYS[kind].items()}
+        raise ValueError(re.sub(r"\b\w+\b(?==)", lambda match: keys.get(match[0], match[0]), str(error))) from None
 
 
 def take_share(rope: dict, name: str, values: dict, default: float) -> float:
@@ -93,15 +92,6 @@ def rope_values(values: dict) -> tuple[dict, str]:
             f"rope_theta={values['rope_theta']!r}, and {rope['rope_theta']!r} in {name}; expected the same"
         )
     return rope, name
-
-
-def rotary(keys: dict[str, str], **arguments) -> RotaryPositions:
-    """Return rotary positions, or raise a ValueError with the keys of config.json instead of arguments."""
-    try:
-        return RotaryPositions(**arguments)
-    except ValueError as error:
-        message = re.sub(r"\b\w+\b(?==)", lambda match: keys.get(match[0], match[0]), str(error))
-        raise ValueError(message) from None
 
 
 def scaling_of(positions: RotaryPositions) -> dict:
@@ -194,6 +184,12 @@ def _write_windows(config):
     }
 
 
+def gated_feed_forward(path: str) -> tuple[Tensor, ...]:
+    """Return the tensors of a block's feed-forward layer, SwiGLU or GeGLU."""
+    names = {"gate_proj": "gate", "up_proj": "hidden", "down_proj": "output"}
+    return tuple(tensor for name, part in names.items() for tensor in linear(f"{H}mlp.{name}", f"{path}/{part}"))
+
+
 _SIZES = (
     same("hidden_size", "embedding_dim", 4096),
     same("num_hidden_layers", "num_layers", 32),
@@ -204,7 +200,11 @@ _SHARED = (
     same("rms_norm_eps", "epsilon", 1e-6),
     same("tie_word_embeddings", "tie_embeddings", False),
     dropouts(attention_dropout=0.0),
-    Setting({"rope_theta": BASE, "rope_scaling": None, "rope_parameters": None}, _read_rotary, write_rotary),
+    Setting(
+        {"rope_theta": BASE, "rope_scaling": None, "rope_parameters": None},
+        lambda values: {"positions": positions_of(*rope_values(values))},
+        write_rotary,
+    ),
 )
 _ATTENTION_BIAS = Setting(
     {"attention_bias": False},
@@ -236,9 +236,7 @@ LLAMA = Family(
         *normalization(f"{H}self_attn.q_norm", f"{B}self_attention/query_normalization"),
         *normalization(f"{H}self_attn.k_norm", f"{B}self_attention/key_normalization"),
         *normalization(f"{H}post_attention_layernorm", f"{B}feed_forward_normalization"),
-        *linear(f"{H}mlp.gate_proj", f"{B}feed_forward/gate"),
-        *linear(f"{H}mlp.up_proj", f"{B}feed_forward/hidden"),
-        *linear(f"{H}mlp.down_proj", f"{B}feed_forward/output"),
+        *gated_feed_forward(f"{B}feed_forward"),
         *normalization("model.norm", "normalization"),
         *linear("lm_head", "head"),
     ),
@@ -246,7 +244,6 @@ LLAMA = Family(
     buffers=r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
     renames=((r"^(?!model\.|lm_head\.)", "model."),),
     describe=describe,
-    architecture_of=lambda model: "LlamaForCausalLM",
 )
 
 
@@ -262,7 +259,6 @@ def _variant(model_type, class_name, *settings, feed_forward_dim, context_length
         architectures=(f"{class_name}ForCausalLM", f"{class_name}Model"),
         settings=(*_SIZES, *_SHARED, *sizes, *settings),
         ignored=frozenset(),
-        architecture_of=lambda model: f"{class_name}ForCausalLM",
     )
 
 

@@ -5,7 +5,7 @@ import math
 from keras_seq import checks
 from keras_seq.layers import Mamba2, SelectiveStateSpace
 from keras_seq.models.families.linear import Mamba2Config, MambaConfig
-from keras_seq.pretrained.family import CONVOLUTION, TRANSPOSED, Family, Setting, Tensor, linear, normalization, same
+from keras_seq.pretrained.family import CONVOLUTION, Family, Setting, Tensor, linear, normalization, same
 from keras_seq.pretrained.tensor_table import blocks_of
 
 IGNORED = (
@@ -23,7 +23,6 @@ NAMES = {  # what is stored once, and how older files call the tensors
 }
 CONSTANTS = {"use_conv_bias": True, "hidden_act": "silu", "rms_norm": True}
 H, B, B2 = "backbone.layers.{n}.", "block_{n}/mamba/", "block_{n}/mamba2/"
-IN = "input", "bc", "dt"  # of Mamba-2: gate and u, B and C, and the time step, side by side in one matrix
 
 
 def _describe(model, kind):
@@ -87,7 +86,7 @@ def _write_rank(config):
     return {"time_step_rank": config.dt_rank or -(-config.embedding_dim // 16)}
 
 
-def _read_inner(values):
+def _read_expand(values):
     if values["intermediate_size"] not in (None, values["expand"] * values["hidden_size"]):
         raise ValueError(f"intermediate_size={values['intermediate_size']}; expected expand * hidden_size")
     return {"expand": values["expand"]}
@@ -103,7 +102,7 @@ MAMBA = Family(
         same("state_size", "state_dim", 16),
         Setting(
             {"expand": 2, "intermediate_size": None},
-            _read_inner,
+            _read_expand,
             lambda config: {"expand": config.expand, "intermediate_size": config.expand * config.embedding_dim},
         ),
         same("conv_kernel", "kernel_size", 4),
@@ -118,13 +117,12 @@ MAMBA = Family(
         B,
         linear(f"{H}mixer.in_proj", f"{B}input"),
         (
-            Tensor(f"{H}mixer.x_proj.weight", tuple(f"{B}{part}/kernel" for part in ("dt_down", "b", "c")), TRANSPOSED),
+            *linear(f"{H}mixer.x_proj", f"{B}dt_down", f"{B}b", f"{B}c"),
             *linear(f"{H}mixer.dt_proj", f"{B}dt_up"),
         ),
     ),
     **NAMES,
     describe=describe_mamba,
-    architecture_of=lambda model: "MambaForCausalLM",
 )
 
 
@@ -134,18 +132,16 @@ def _head_dim(width, num_heads, head_dim):
 
 
 def _read_heads(values):
-    width, expand, num_heads, head_dim = (values[key] for key in ("hidden_size", "expand", "num_heads", "head_dim"))
-    if values["intermediate_size"] not in (None, expand * width):
-        raise ValueError(f"intermediate_size={values['intermediate_size']}; expected expand * hidden_size")
-    if num_heads * head_dim != expand * width:
+    width, num_heads, head_dim = (values[key] for key in ("hidden_size", "num_heads", "head_dim"))
+    if num_heads * head_dim != _read_expand(values)["expand"] * width:
         raise ValueError(f"num_heads={num_heads}, head_dim={head_dim}; expected a product of expand * hidden_size")
     return {"num_heads": num_heads, "head_dim": _head_dim(width, num_heads, head_dim)}
 
 
 def _write_heads(config):
     head_dim = config.mixer(0).head_dim
-    inner = config.num_heads * head_dim
-    return {"num_heads": config.num_heads, "head_dim": head_dim, "expand": inner // config.embedding_dim}
+    expand = config.num_heads * head_dim // config.embedding_dim
+    return {"num_heads": config.num_heads, "head_dim": head_dim, "expand": expand}
 
 
 def _read_limits(values):
@@ -175,14 +171,11 @@ MAMBA2 = Family(
     ignored=frozenset(IGNORED.split()) | {"chunk_size", "time_step_rank", "norm_before_gate"},
     tensors=_tensors(
         B2,
-        (
-            Tensor(f"{H}mixer.in_proj.weight", tuple(f"{B2}{part}/kernel" for part in IN), TRANSPOSED),
-            Tensor(f"{H}mixer.in_proj.bias", tuple(f"{B2}{part}/bias" for part in IN)),
-        ),
+        # gate and u, B and C, and the time step, side by side in one matrix
+        linear(f"{H}mixer.in_proj", f"{B2}input", f"{B2}bc", f"{B2}dt"),
         (Tensor(f"{H}mixer.dt_bias", (f"{B2}dt_bias",)),),
         (Tensor(f"{H}mixer.norm.weight", (f"{B2}scale",)),),
     ),
     **NAMES,
     describe=describe_mamba2,
-    architecture_of=lambda model: "Mamba2ForCausalLM",
 )

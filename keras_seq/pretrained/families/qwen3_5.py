@@ -10,11 +10,17 @@ import numpy as np
 
 from keras_seq.layers import GatedDeltaNet
 from keras_seq.models.families.hybrid import Qwen35Config
-from keras_seq.pretrained.families.llama import BASE, positions_of, rope_values, take_share, write_rotary
+from keras_seq.pretrained.families.llama import (
+    BASE,
+    gated_feed_forward,
+    positions_of,
+    rope_values,
+    take_share,
+    write_rotary,
+)
 from keras_seq.pretrained.families.recurrent_gemma import kinds_of, period
 from keras_seq.pretrained.family import (
     CONVOLUTION,
-    TRANSPOSED,
     Family,
     Layout,
     Setting,
@@ -65,10 +71,9 @@ def describe(model) -> Qwen35Config:
 
 
 def _read_kinds(values):
-    types, num_layers, interval = (
-        values[key] for key in ("layer_types", "num_hidden_layers", "full_attention_interval")
-    )
+    types, num_layers = values["layer_types"], values["num_hidden_layers"]
     if types is None:
+        interval = values["full_attention_interval"]
         kinds = "".join("d" if n % interval else "a" for n in range(1, num_layers + 1))
         return {"num_layers": num_layers, "pattern": period(kinds)}
     if not isinstance(types, list) or len(types) != num_layers or not all(t in [*KINDS] for t in types):
@@ -120,30 +125,19 @@ def _tensors(*projections):
         Tensor(f"{H}linear_attn.norm.weight", (f"{D}scale",)),
         *linear(f"{H}linear_attn.out_proj", f"{D}output"),
         *normalization(f"{H}post_attention_layernorm", f"{F}normalization"),
-        *linear(f"{H}mlp.gate_proj", f"{F}feed_forward/gate"),
-        *linear(f"{H}mlp.up_proj", f"{F}feed_forward/hidden"),
-        *linear(f"{H}mlp.down_proj", f"{F}feed_forward/output"),
+        *gated_feed_forward(f"{F}feed_forward"),
         *normalization(f"{H}input_layernorm", f"{B}self_attention_normalization"),
-        *(
-            Tensor(f"{H}self_attn.q_proj.{tensor}", (f"{A}query/{variable}", f"{A}gate/{variable}"), _query_and_gate)
-            for tensor, variable in (("weight", "kernel"), ("bias", "bias"))
-        ),
+        *linear(f"{H}self_attn.q_proj", f"{A}query", f"{A}gate", layout=_query_and_gate),
         *linear(f"{H}self_attn.k_proj", f"{A}key"),
         *linear(f"{H}self_attn.v_proj", f"{A}value"),
         *linear(f"{H}self_attn.o_proj", f"{A}output"),
         *normalization(f"{H}self_attn.q_norm", f"{A}query_normalization"),
         *normalization(f"{H}self_attn.k_norm", f"{A}key_normalization"),
         *normalization(f"{H}post_attention_layernorm", f"{B}feed_forward_normalization"),
-        *linear(f"{H}mlp.gate_proj", f"{B}feed_forward/gate"),
-        *linear(f"{H}mlp.up_proj", f"{B}feed_forward/hidden"),
-        *linear(f"{H}mlp.down_proj", f"{B}feed_forward/output"),
+        *gated_feed_forward(f"{B}feed_forward"),
         *normalization("model.norm", "normalization"),
         *linear("lm_head", "head"),
     )
-
-
-def _kernels(*names):
-    return tuple(f"{D}{name}/kernel" for name in names)
 
 
 def _settings(num_layers, embedding_dim, feed_forward_dim, num_key_value_heads):
@@ -186,7 +180,7 @@ QWEN3_5 = Family(
     constants={"hidden_act": "silu", "attn_output_gate": True},
     ignored=frozenset({"mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mlp_only_layers"}),
     tensors=_tensors(
-        Tensor(f"{H}linear_attn.in_proj_qkv.weight", _kernels("query", "key", "value"), TRANSPOSED),
+        *linear(f"{H}linear_attn.in_proj_qkv", f"{D}query", f"{D}key", f"{D}value"),
         *linear(f"{H}linear_attn.in_proj_z", f"{D}gate"),
         *linear(f"{H}linear_attn.in_proj_b", f"{D}beta"),
         *linear(f"{H}linear_attn.in_proj_a", f"{D}dt"),
@@ -195,7 +189,6 @@ QWEN3_5 = Family(
     buffers=r"model\.(mtp|visual)\..*",  # what predicts further ids, and what reads images
     renames=((r"^model\.language_model\.", "model."), (r"^(?!model\.|lm_head\.)", "model.")),
     describe=describe,
-    architecture_of=lambda model: "Qwen3_5ForCausalLM",
 )
 
 
@@ -217,8 +210,8 @@ def _next_tensors(config):
     values = values_per_key * config.linear_value_dim
     qkvz, ba = _by_head(heads, keys, keys, values, values), _by_head(heads, values_per_key, values_per_key)
     return _tensors(
-        Tensor(f"{H}linear_attn.in_proj_qkvz.weight", _kernels("query", "key", "value", "gate"), qkvz),
-        Tensor(f"{H}linear_attn.in_proj_ba.weight", _kernels("beta", "dt"), ba),
+        *linear(f"{H}linear_attn.in_proj_qkvz", f"{D}query", f"{D}key", f"{D}value", f"{D}gate", layout=qkvz),
+        *linear(f"{H}linear_attn.in_proj_ba", f"{D}beta", f"{D}dt", layout=ba),
     )
 
 
@@ -240,5 +233,4 @@ QWEN3_NEXT = dataclasses.replace(
     ),
     ignored=QWEN3_5.ignored - {"mlp_only_layers"} | {*_OF_EXPERTS.split()},
     tensors=_next_tensors,
-    architecture_of=lambda model: "Qwen3NextForCausalLM",
 )

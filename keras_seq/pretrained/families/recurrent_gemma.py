@@ -204,5 +204,4 @@ RECURRENT_GEMMA = Family(
     buffers=r"model\.normalizer|model\.layers\.\d+\.temporal_block\.rotary_emb\.inv_freq",
     renames=((r"^(?!model\.|lm_head\.)", "model."),),
     describe=describe,
-    architecture_of=lambda model: "RecurrentGemmaForCausalLM",
 )

@@ -10,17 +10,7 @@ from keras_seq import checks
 from keras_seq.models.families.seq2seq import EncoderDecoder
 from keras_seq.models.families.t5 import T5Config
 from keras_seq.models.families.transformer import ACTIVATIONS
-from keras_seq.pretrained.family import (
-    TRANSPOSED,
-    Family,
-    Setting,
-    Tensor,
-    choice,
-    dropouts,
-    linear,
-    normalization,
-    same,
-)
+from keras_seq.pretrained.family import Family, Setting, Tensor, choice, dropouts, linear, normalization, same
 from keras_seq.pretrained.tensor_table import name_of
 
 SCALED, TIED, HEAD = "scale_decoder_outputs", "tie_word_embeddings", "lm_head.weight"
@@ -101,13 +91,13 @@ def _stack(stack, *attentions):
         for letter, name in {"q": "query", "k": "key", "v": "value", "o": "output"}.items():
             tensors += linear(f"{block}{n}.{ATTENTIONS[attention]}.{letter}", f"{path}{attention}/{name}")
     last, path = f"{block}{len(attentions)}", f"{path}feed_forward"
-    gate, hidden = f"{path}/gate/kernel", (f"{path}/hidden/kernel",)
+    gate = f"{path}/gate/kernel"
     return (
         *tensors,
         *normalization(f"{last}.layer_norm", f"{path}_normalization"),
-        Tensor(f"{last}.DenseReluDense.wi.weight", hidden, TRANSPOSED, {gate: False}),
-        Tensor(f"{last}.DenseReluDense.wi_0.weight", (gate,), TRANSPOSED),
-        Tensor(f"{last}.DenseReluDense.wi_1.weight", hidden, TRANSPOSED, {gate: True}),
+        *linear(f"{last}.DenseReluDense.wi", f"{path}/hidden", beside={gate: False}),
+        *linear(f"{last}.DenseReluDense.wi_0", f"{path}/gate"),
+        *linear(f"{last}.DenseReluDense.wi_1", f"{path}/hidden", beside={gate: True}),
         *linear(f"{last}.DenseReluDense.wo", f"{path}/output"),
     )
 
@@ -157,6 +147,5 @@ T5 = Family(
     buffers=BUFFERS,
     renames=(),
     describe=describe,
-    architecture_of=lambda model: "T5ForConditionalGeneration",
     complete=complete,
 )
