@@ -126,7 +126,7 @@ def find_family(model: keras.Model, vocabulary_size: int) -> tuple[Family, objec
             config = family.describe(model)
             build = functools.partial(family.build_models, config, vocabulary_size, None, family.architecture(model))
             same = same_function(model, without_memory(build)[0])
-        except (ValueError, AttributeError, TypeError, IndexError, NotImplementedError):
+        except (ValueError, AttributeError, TypeError, LookupError, NotImplementedError):
             continue  # another family's layers
         changes = differences(family, config) if same else ["the layers of " + _nearest(model)]
         if not changes:

@@ -5,8 +5,8 @@ import math
 from keras_seq import checks
 from keras_seq.layers import Mamba2, SelectiveStateSpace
 from keras_seq.models.families.linear import Mamba2Config, MambaConfig
-from keras_seq.pretrained.family import CONVOLUTION, Family, Setting, Tensor, linear, normalization, same
-from keras_seq.pretrained.tensor_table import blocks_of
+from keras_seq.pretrained.family import CONVOLUTION, Family, Setting, Tensor, linear, norm, same
+from keras_seq.pretrained.tensor_table import blocks_of, fields_of
 
 IGNORED = (
     "residual_in_fp32 time_step_scale time_step_min time_step_max time_step_init_scheme time_step_floor "
@@ -34,9 +34,7 @@ def _describe(model, kind):
     return layer, {
         "embedding_dim": model.embedding.output_dim,
         "num_layers": len(blocks),
-        "state_dim": layer.state_dim,
-        "kernel_size": layer.kernel_size,
-        "use_bias": layer.use_bias,
+        **fields_of(layer, "state_dim", "kernel_size", "use_bias"),
         "epsilon": others[-1].epsilon,
         "tie_embeddings": model.head is None,
         "dropout": blocks[0].dropout,
@@ -54,23 +52,21 @@ def describe_mamba2(model) -> Mamba2Config:
     """Return the config that builds a model."""
     layer, fields = _describe(model, Mamba2)
     head_dim = _head_dim(fields["embedding_dim"], layer.num_heads, layer.head_dim)
-    return Mamba2Config(**fields, num_heads=layer.num_heads, head_dim=head_dim, num_groups=layer.num_groups)
+    return Mamba2Config(**fields, **fields_of(layer, "num_heads", "num_groups"), head_dim=head_dim)
 
 
-def _tensors(path, before, after, last=()):
-    """Return the tensors of a model, whose mixers have some before and after the convolution, and before the output."""
+def _tensors(path, *own):
+    """Return the tensors of a model, whose mixers have some of their own."""
     return (
         Tensor("backbone.embeddings.weight", ("embedding/embeddings",)),
-        *normalization(f"{H}norm", "block_{n}/normalization"),
-        *before,
+        *norm(f"{H}norm", "block_{n}/normalization"),
+        *own,
         Tensor(f"{H}mixer.conv1d.weight", (f"{path}convolution/kernel",), CONVOLUTION),
         Tensor(f"{H}mixer.conv1d.bias", (f"{path}convolution/bias",)),
-        *after,
         Tensor(f"{H}mixer.A_log", (f"{path}log_a",)),
         Tensor(f"{H}mixer.D", (f"{path}skip",)),
-        *last,
         *linear(f"{H}mixer.out_proj", f"{path}output"),
-        *normalization("backbone.norm_f", "normalization"),
+        *norm("backbone.norm_f", "normalization"),
         *linear("lm_head", "head"),
     )
 
@@ -80,10 +76,6 @@ def _read_rank(values):
     if rank != "auto":
         checks.positive_integer("time_step_rank", rank)
     return {"dt_rank": None if rank in ("auto", default) else rank}
-
-
-def _write_rank(config):
-    return {"time_step_rank": config.dt_rank or -(-config.embedding_dim // 16)}
 
 
 def _read_expand(values):
@@ -106,7 +98,11 @@ MAMBA = Family(
             lambda config: {"expand": config.expand, "intermediate_size": config.expand * config.embedding_dim},
         ),
         same("conv_kernel", "kernel_size", 4),
-        Setting({"time_step_rank": "auto"}, _read_rank, _write_rank),
+        Setting(
+            {"time_step_rank": "auto"},
+            _read_rank,
+            lambda config: {"time_step_rank": config.dt_rank or -(-config.embedding_dim // 16)},
+        ),
         same("use_bias", "use_bias", False),
         same("layer_norm_epsilon", "epsilon", 1e-5),
         same("tie_word_embeddings", "tie_embeddings", True),
@@ -115,11 +111,9 @@ MAMBA = Family(
     ignored=frozenset(IGNORED.split()),
     tensors=_tensors(
         B,
-        linear(f"{H}mixer.in_proj", f"{B}input"),
-        (
-            *linear(f"{H}mixer.x_proj", f"{B}dt_down", f"{B}b", f"{B}c"),
-            *linear(f"{H}mixer.dt_proj", f"{B}dt_up"),
-        ),
+        *linear(f"{H}mixer.in_proj", f"{B}input"),
+        *linear(f"{H}mixer.x_proj", f"{B}dt_down", f"{B}b", f"{B}c"),
+        *linear(f"{H}mixer.dt_proj", f"{B}dt_up"),
     ),
     **NAMES,
     describe=describe_mamba,
@@ -172,9 +166,9 @@ MAMBA2 = Family(
     tensors=_tensors(
         B2,
         # gate and u, B and C, and the time step, side by side in one matrix
-        linear(f"{H}mixer.in_proj", f"{B2}input", f"{B2}bc", f"{B2}dt"),
-        (Tensor(f"{H}mixer.dt_bias", (f"{B2}dt_bias",)),),
-        (Tensor(f"{H}mixer.norm.weight", (f"{B2}scale",)),),
+        *linear(f"{H}mixer.in_proj", f"{B2}input", f"{B2}bc", f"{B2}dt"),
+        Tensor(f"{H}mixer.dt_bias", (f"{B2}dt_bias",)),
+        Tensor(f"{H}mixer.norm.weight", (f"{B2}scale",)),
     ),
     **NAMES,
     describe=describe_mamba2,
