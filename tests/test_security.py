@@ -11,7 +11,7 @@ import pytest
 from keras_seq.commands.score import score_page
 from keras_seq.evaluation import TextScore
 from keras_seq.interpretability.traces import ModelTrace
-from keras_seq.reports.inspection_report import inspect_page
+from keras_seq.reports.inspection import inspect_page
 from keras_seq.reports.tables import tensorboard_command
 from keras_seq.training import run_folder
 

@@ -275,12 +275,10 @@ def compressed_bits(compressor: str, train: str, validation: str) -> float:
     >>> compressed_bits("xz", "to be or not to be, " * 50, "to be or not to be, " * 50) < 0.1
     True
     """
-    if not isinstance(compressor, str) or compressor not in COMPRESSORS:
-        raise ValueError(f"compressor={compressor!r}; expected {' or '.join(COMPRESSORS)}.")
+    compress = COMPRESSORS[checks.one_of("compressor", compressor, COMPRESSORS)]
     check_text(train)
     check_text(validation)
     if not validation:
         raise ValueError("The validation text is empty; expected at least one character to compress.")
-    compress = COMPRESSORS[compressor]
     prefix = train.encode()
     return 8 * (len(compress(prefix + validation.encode())) - len(compress(prefix))) / len(validation)

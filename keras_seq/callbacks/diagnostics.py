@@ -166,15 +166,14 @@ class LossByPosition(Diagnostic):
 
     def __init__(self, ids, sequence_length: int, max_windows: int | None = 256, **kwargs):
         super().__init__(**kwargs)
-        ids = np.asarray(ids)
-        windows = (len(ids) - 1) // sequence_length if sequence_length > 0 else 0
-        if windows < 1 or (max_windows is not None and max_windows < 1):
-            raise ValueError(
-                f"LossByPosition: {len(ids)} ids, sequence_length={sequence_length}, max_windows={max_windows}; "
-                "expected at least one window of at least one position, and one more id."
-            )
-        self.ids, self.sequence_length = ids, sequence_length
-        self.sample = sample_windows(ids, sequence_length, max_windows or windows)
+        checks.positive_integer("LossByPosition: sequence_length", sequence_length)
+        if max_windows is not None:
+            checks.positive_integer("LossByPosition: max_windows", max_windows)
+        if len(ids) <= sequence_length:
+            count = f"{len(ids)} ids, sequence_length={sequence_length}"
+            raise ValueError(f"LossByPosition: {count}; expected at least one window and one more id.")
+        self.ids, self.sequence_length = np.asarray(ids), sequence_length
+        self.sample = sample_windows(self.ids, sequence_length, max_windows or len(ids))
 
     def missing_requirement(self, model: keras.Model) -> str | None:
         """Return a phrase if the model takes more than ids; every language model has losses."""
@@ -244,10 +243,7 @@ class TextSamples(Diagnostic):
         tokenizer: Tokenizer of the model's ids.
         prompts: Texts of at least one token.
         max_new_tokens: Tokens to generate after each prompt.
-        log_dir: Folder of the run; required in `fit`.
-        update_freq: Steps between two samples; by default one at the end of each epoch.
-        tokens_per_step: Position on the axis per step: that of `TokenTensorBoard`, or 1 for steps.
-        model: The model to examine if `fit` trains another one that contains it; by default the one that `fit` trains.
+        log_dir, update_freq, tokens_per_step, model: As for `Diagnostic`.
         **options: Options of `keras_seq.generate`: temperature (0.8 by default), top_p, seed, ...
     """
 
@@ -311,7 +307,7 @@ class Profiler(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         """Print a message if the Profile tab is not installed."""
-        self._executions, self._tracing = 0, False
+        self._executions = 0
         if importlib.util.find_spec(PROFILE_PLUGIN) is None:
             print("TensorBoard needs its Profile tab to show the trace: pip install tensorboard-plugin-profile.")
 
@@ -320,12 +316,10 @@ class Profiler(keras.callbacks.Callback):
         self._executions += 1
         if self._executions == 2:
             self._profiler.start(str(self.log_dir))
-            self._tracing = True
 
     def on_train_batch_end(self, batch, logs=None):
-        """Stop the trace."""
-        if self._tracing:
-            self._tracing = False
+        """Stop the trace after it."""
+        if self._executions == 2:
             self._profiler.stop()
 
     def on_train_end(self, logs=None):

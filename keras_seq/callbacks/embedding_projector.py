@@ -94,10 +94,9 @@ class EmbeddingProjector(keras.callbacks.Callback):
             return []
         self.log_dir.mkdir(parents=True, exist_ok=True)
         config = projector.ProjectorConfig()
-        if self._has_sprites is None:
-            self._has_sprites = len(self.tokens) <= MAX_SPRITES
-            if self._has_sprites:
-                write_sprites(self.log_dir / SPRITES, self.tokens)
+        if self._has_sprites is None and len(self.tokens) <= MAX_SPRITES:
+            write_sprites(self.log_dir / SPRITES, self.tokens)
+        self._has_sprites = len(self.tokens) <= MAX_SPRITES
         for name, layer in embeddings.items():
             file = name.replace("/", "_")
             vectors = ops.convert_to_numpy(ops.cast(layer.embeddings, "float32"))
@@ -118,10 +117,8 @@ class EmbeddingProjector(keras.callbacks.Callback):
 
 
 def _embeddings(model, vocabulary_size):
-    def has_row_per_token(layer):
-        return isinstance(layer, keras.layers.Embedding) and layer.input_dim == vocabulary_size
-
-    return {name: layer for name, layer in named_layers(model) if has_row_per_token(layer)}
+    layers = {name: layer for name, layer in named_layers(model) if isinstance(layer, keras.layers.Embedding)}
+    return {name: layer for name, layer in layers.items() if layer.input_dim == vocabulary_size}
 
 
 def write_sprites(path: pathlib.Path, tokens: Sequence[str]):

@@ -22,8 +22,7 @@ from keras_seq.files import write_text
 from keras_seq.interpretability.trace_plots import plot_trace
 from keras_seq.interpretability.traces import ModelTrace, trace_model
 from keras_seq.reports import plots
-from keras_seq.reports.inspection import Findings, find
-from keras_seq.reports.inspection_report import inspect_page, plot_findings
+from keras_seq.reports.inspection import Findings, find, inspect_page, plot_findings
 from keras_seq.reports.pages import percent
 from keras_seq.runs.finished_run import Unknown, example_text, handle_unknown
 from keras_seq.tokenizers.base import show_whitespace

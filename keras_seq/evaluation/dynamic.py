@@ -43,8 +43,7 @@ class DynamicEvaluation:
     def __post_init__(self):
         """Check the fields."""
         checks.number("learning_rate", self.learning_rate, min_value=0)
-        if not 0 <= checks.number("decay", self.decay, min_value=0) <= 1:
-            raise ValueError(f"decay={self.decay!r}; expected a number from 0 to 1.")
+        checks.number("decay", self.decay, min_value=0, max_value=1)
         checks.positive_integer("segment_length", self.segment_length)
 
 
@@ -76,11 +75,7 @@ class DenseAdam(keras.optimizers.Adam):
 def dynamic_token_losses(model: keras.Model, ids: np.ndarray, adapt: DynamicEvaluation, context_length: int | None):
     """Return the losses of all ids but the first, float32 `[N - 1]`, each by what the model has learned before it.
 
-    Args:
-        model: A `LanguageModel`, or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`.
-        ids: Integers `[N]`, at least two.
-        adapt: How it learns.
-        context_length: Length of the windows; None for a model that carries its state.
+    The context length is that of the windows; None for a model that carries its state.
     """
     before = [ops.convert_to_numpy(variable) for variable in model.variables]
     try:

@@ -108,7 +108,7 @@ class Evaluator:
 
     Raises:
         ValueError: If the model is not callable or `batch_size` is not an integer of at least 1; from the methods, if
-            ids are not integers `[N]` below V, or too few.
+            ids are not integers `[N]` below V, or fewer than a window and one more.
     """
 
     def __init__(self, model: keras.Model, batch_size: int = 64):
@@ -118,14 +118,13 @@ class Evaluator:
         self.batch_size = checks.positive_integer("batch_size", batch_size)
         # an encoder-decoder, whose state begins with a source, has no context_length
         self._carries = all(hasattr(model, name) for name in ("get_initial_state", "context_length"))
-        self._independent = compiled(self._independent_losses, model, reduce_retracing=True)
+        self._independent = compiled(
+            lambda x, y: token_losses(model(divide_rows(x), training=False), y), model, reduce_retracing=True
+        )
         self._step = compiled(self._stateful_step, model)
         # With one row, most of the time is the overhead of the loop. XLA halves it if the length is past those that
         # kernels unroll, and compiles for one length: a shorter text runs without it.
         self._xla_step = compiled(self._stateful_step, model, jit_compile=True)
-
-    def _independent_losses(self, x, y):
-        return token_losses(self.model(divide_rows(x), training=False), y)
 
     def _stateful_step(self, x, y, state):
         logits, state = self.model(x, state=state, training=False, return_state=True)
@@ -159,9 +158,6 @@ class Evaluator:
 
         Returns:
             float32 `[windows, T]`, in nats.
-
-        Raises:
-            ValueError: If there are fewer than T + 1 ids.
         """
         ids, length = self._checked(ids), checks.positive_integer("sequence_length", sequence_length)
         windows = (len(ids) - 1) // length
@@ -182,8 +178,7 @@ class Evaluator:
             float32 `[windows, T]`, in nats.
         """
         x, y = np.ascontiguousarray(x), np.ascontiguousarray(y)
-        shared = _SHARED_LOSSES.get()
-        if shared is None:
+        if (shared := _SHARED_LOSSES.get()) is None:
             return self._windows(x, y, x.size + 1)
         key = (self, x.shape, hashlib.sha256(x.tobytes() + y.tobytes()).digest())
         if key not in shared:
@@ -207,13 +202,8 @@ class Evaluator:
 
         Returns:
             float32 `[N - 1]`, in nats.
-
-        Raises:
-            ValueError: If there are fewer than two ids.
         """
-        ids, chunk_length = self._checked(ids), checks.positive_integer("chunk_length", chunk_length)
-        if len(ids) < 2:
-            raise ValueError(f"{len(ids)} ids; expected at least 2.")
+        ids, chunk_length = self._checked(ids, 2), checks.positive_integer("chunk_length", chunk_length)
         if self._context is None:
             parts = num_parts(self.model, len(ids), chunk_length)
             step = self._xla_step if parts == 1 and len(ids) > chunk_length else self._step
@@ -234,11 +224,9 @@ class Evaluator:
             float32 `[N - 1]`, in nats.
 
         Raises:
-            ValueError: If there are fewer than two ids, the model is in an exported file, or nothing in it is trained.
+            ValueError: If the model is in an exported file, or nothing in it is trained.
         """
-        ids = self._checked(ids)
-        if len(ids) < 2:
-            raise ValueError(f"{len(ids)} ids; expected at least 2.")
+        ids = self._checked(ids, 2)
         if not isinstance(adapt, DynamicEvaluation):
             raise ValueError(f"adapt={adapt!r}; expected a DynamicEvaluation.")
         if not isinstance(self.model, keras.Model):
@@ -278,7 +266,7 @@ class Evaluator:
         scored = (sample.starts - starts)[:, None] + np.arange(sample.length)
         return np.take_along_axis(losses, scored, axis=1)
 
-    def _checked(self, ids):
+    def _checked(self, ids, at_least=0):
         """Return the ids as an array `[N]`, checked to be below V if that is known."""
         ids = np.asarray(ids)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
@@ -286,6 +274,8 @@ class Evaluator:
         size = vocabulary_size(self.model)
         if size is not None:
             tensor_checks.ids_below("ids", ids, size)
+        if len(ids) < at_least:
+            raise ValueError(f"{len(ids)} ids; expected at least {at_least}.")
         return ids
 
     def _sliding(self, rows, row_starts, known):
@@ -297,7 +287,7 @@ class Evaluator:
         score = self._independent
         if not self._carries:
             tensor_checks.ids_below("ids", rows, self.vocabulary_size)
-            score = self._uncached_losses
+            score = lambda x, y: token_losses(self._uncached.logits(x), y)  # noqa: E731
         count = rows.shape[1] - 1
         length = min(self._context, count)
         last = count - length  # where the last window starts, so that it ends with the row
@@ -315,15 +305,12 @@ class Evaluator:
         is_first = np.arange(length) >= first_new[:, None]
         return losses.reshape(len(rows), len(offsets), length)[:, is_first]
 
-    def _uncached_losses(self, x, y):
-        return token_losses(self._uncached.logits(x), y)
-
     def _windows(self, x, y, total, score=None):
         """Return the losses of windows `[windows, T]`; `total` tokens are shown as the size of the text."""
-        size, parts = min(self.batch_size, len(x)), []
+        score, size, parts = score or self._independent, min(self.batch_size, len(x)), []
         for start in track_progress(range(0, len(x), size), total):
             first = min(start, len(x) - size)  # a full last batch: another size would be traced
-            losses = (score or self._independent)(x[first : first + size], y[first : first + size])
+            losses = score(x[first : first + size], y[first : first + size])
             parts.append(ops.convert_to_numpy(losses)[start - first :])
         return np.concatenate(parts)
 

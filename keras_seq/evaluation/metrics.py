@@ -46,7 +46,7 @@ class SumRatio(keras.metrics.Metric):
 
 
 class _LossRatio(SumRatio):
-    """Sum losses and counts over non-padding tokens; subclasses define the count and the result."""
+    """Sum losses and counts over non-padding tokens; subclasses define the result, and another count than tokens."""
 
     def __init__(self, ignore_class=None, name=None, dtype=None):
         super().__init__(name, dtype)
@@ -54,7 +54,7 @@ class _LossRatio(SumRatio):
 
     def counts(self, targets):
         """Return the count of each target, float32 `[B, T]`."""
-        raise NotImplementedError
+        return ops.ones_like(targets, dtype="float32")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Add a batch."""
@@ -92,10 +92,6 @@ class Perplexity(_LossRatio):
 
     def __init__(self, ignore_class: int | None = None, name: str = "perplexity", dtype: str | None = None):
         super().__init__(ignore_class=ignore_class, name=name, dtype=dtype)
-
-    def counts(self, targets):
-        """Return 1 for each target."""
-        return ops.ones_like(targets, dtype="float32")
 
     def result(self):
         """Return the perplexity."""

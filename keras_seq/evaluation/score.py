@@ -81,11 +81,11 @@ class TextScore:
         most = max(np.nanmax(self.token_losses, initial=0), 1e-9)
         spans = []
         for index, loss in enumerate(self.token_losses[:MAX_TOKENS].tolist()):
-            text, color = html.escape(self.piece(index)), f"rgba(220, 80, 40, {max(0, loss) / most:.2f})"
-            has_loss = not math.isnan(loss)
-            spans.append(
-                f'<span style="background: {color}" title="{loss:.2f} nats">{text}</span>' if has_loss else text
-            )
+            text = html.escape(self.piece(index))
+            if not math.isnan(loss):
+                color = f"rgba(220, 80, 40, {max(0, loss) / most:.2f})"
+                text = f'<span style="background: {color}" title="{loss:.2f} nats">{text}</span>'
+            spans.append(text)
         more = f" and {len(self.tokens) - MAX_TOKENS:,} more tokens" if len(self.tokens) > MAX_TOKENS else ""
         return (
             f"<p>{self.bits_per_character:.3f} bits per character, {self.num_characters:,} characters</p>"
@@ -101,17 +101,14 @@ class TextScore:
 
 
 def score_text(model: keras.Model, tokenizer, text: str, adapt: DynamicEvaluation | None = None) -> TextScore:
-    """Score a text of at least two tokens.
+    """Return the tokens of a text and their losses.
 
     Args:
         model: A `LanguageModel`; or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`. Such a model
             reads the text in windows of its length, or of 1,024 tokens, that move by half.
         tokenizer: The tokenizer that the model was trained with.
-        text: Any text; unknown characters are handled as the tokenizer is configured.
+        text: At least two tokens; unknown characters are handled as the tokenizer is configured.
         adapt: How the model learns from what it has scored (dynamic evaluation); None for the model as it is.
-
-    Returns:
-        The tokens and their losses.
 
     Raises:
         ValueError: If there are fewer than two tokens, no character after the first one, an unknown character, another

@@ -92,11 +92,9 @@ def _read(step, x, y, state, chunks, chunk_length):
 
 def _equal(state, other, rows):
     """Return whether the first rows of two states differ by rounding alone."""
-    for mine, its in zip(tree.flatten(state), tree.flatten(other), strict=True):
-        mine, its = ops.convert_to_numpy(mine)[:rows], ops.convert_to_numpy(its)[:rows]
-        if not np.allclose(mine, its, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
-            return False
-    return True
+    pairs = zip(tree.flatten(state), tree.flatten(other), strict=True)
+    arrays = ([ops.convert_to_numpy(x)[:rows] for x in pair] for pair in pairs)
+    return all(np.allclose(*pair, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True) for pair in arrays)
 
 
 # The part of a validation text that is scored during training, chosen so that it speaks for all of the text.

@@ -43,19 +43,16 @@ def sample_paths(
             f"context_length={limit}: give fewer values, or build the model with a longer context."
         )
     step, random = compiled(model.step, model), np.random.default_rng(seed)
-    size = max(1, MAX_ROWS // num_paths)
-    parts = [values[n : n + size] for n in range(0, len(values), size)]
-    return np.concatenate([_paths(model, step, sample, part, horizon, num_paths, random) for part in parts])
-
-
-def _paths(model, step, sample, values, horizon, num_paths, random):
-    """Draw the paths of some series; each has a state of its own."""
-    rows = np.repeat(np.arange(len(values)), num_paths)
-    outputs, state = step(values, model.get_initial_state(len(values)))  # all positions of the series at once
-    outputs, state = ops.take(outputs, rows, axis=0), gather_rows(state, rows)
-    paths = np.empty((len(rows), horizon), "float32")
-    for t in range(horizon):
-        if t:
-            outputs, state = step(paths[:, t - 1 : t, None], state)
-        paths[:, t] = sample(outputs, random)[:, 0]
-    return paths.reshape(len(values), num_paths, horizon)
+    size, parts = max(1, MAX_ROWS // num_paths), []
+    for first in range(0, len(values), size):
+        part = values[first : first + size]
+        outputs, state = step(part, model.get_initial_state(len(part)))  # all positions of the series at once
+        rows = np.repeat(np.arange(len(part)), num_paths)  # each path has a state of its own
+        outputs, state = ops.take(outputs, rows, axis=0), gather_rows(state, rows)
+        paths = np.empty((len(rows), horizon), "float32")
+        for t in range(horizon):
+            if t:
+                outputs, state = step(paths[:, t - 1 : t, None], state)
+            paths[:, t] = sample(outputs, random)[:, 0]
+        parts.append(paths.reshape(len(part), num_paths, horizon))
+    return np.concatenate(parts)

@@ -42,7 +42,9 @@ class SamplingLoop:
     def __init__(self, model):
         self.model = model
         self._traced_step = traced(self._sample_step, model)
-        self._prefill_fn = compiled(self._next_state, model)
+        self._prefill_fn = compiled(
+            lambda ids, state: model(ids, state=state, training=False, return_state=True)[1], model
+        )
         self._sample_fn = compiled(self._sample_steps, model, jit_compile=True)
 
     @property
@@ -110,9 +112,6 @@ class SamplingLoop:
                 state = self._prefill_fn(np.maximum(texts.ids[:, t : t + size], 0), state)  # not ENDED
                 t += size
         return state, t + 1
-
-    def _next_state(self, ids, state):
-        return self.model(ids, state=state, training=False, return_state=True)[1]
 
     def _sample_steps(self, state, last, known, uniform, n, options, in_text, rows, tables):
         """Take n steps; return the state, ids `[STEPS_PER_CALL, B]`, `in_text` and `rows`."""

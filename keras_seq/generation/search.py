@@ -24,8 +24,7 @@ from keras_seq.generation.sampling_loop import check_fits, not_finite
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.compiled import compiled
 
-NEG_INF, INF = -math.inf, math.inf
-NO_END = -1
+NEG_INF = -math.inf
 
 
 def greedy(step: Callable, state, start_ids, max_new_tokens: int, end_token_id: int | None = None):
@@ -137,18 +136,15 @@ def contrastive_search(model, ids: list[int], max_new_tokens: int, top_k: int = 
         top_k: k, candidates at each position.
         alpha: Weight a of the similarity, from 0 to 1.
 
-    Returns:
-        `max_new_tokens` ids.
-
     Raises:
         ValueError: The model is not a `LanguageModel`, the prompt is empty, there are more ids than the context
             length, an argument is out of its range, or logits are not finite.
     """
     if not hasattr(model, "hidden_states"):
         raise ValueError(f"model={model!r}; expected a LanguageModel: contrastive search compares its hidden states.")
-    top_k = checks.positive_integer("top_k", top_k)
+    checks.positive_integer("top_k", top_k)
     checks.number("alpha", alpha, min_value=0, max_value=1)
-    max_new_tokens = checks.non_negative_integer("max_new_tokens", max_new_tokens)
+    checks.non_negative_integer("max_new_tokens", max_new_tokens)
     if not isinstance(ids, list) or not all(isinstance(id, numbers.Integral) for id in ids):
         raise ValueError(f"ids={ids!r}; expected a list of ids.")
     if not ids:
@@ -182,7 +178,7 @@ def beam_step(log_probabilities, log_p, finished, end_token_id: int):
     only = np.arange(vocabulary_size) == 0  # the single continuation of a finished hypothesis
     finished_scores = np.where(only, log_p[..., None], NEG_INF)
     # infinite rank, so that a finished hypothesis always keeps its place
-    finished_ranks = np.where(only & (log_p[..., None] > NEG_INF), INF, NEG_INF)
+    finished_ranks = np.where(only & (log_p[..., None] > NEG_INF), math.inf, NEG_INF)
     scores, ranks = (np.where(finished[..., None], x, continued_scores) for x in (finished_scores, finished_ranks))
 
     selected = np.stack([largest(row, num_beams) for row in ranks.reshape(batch_size, -1)])
@@ -217,12 +213,9 @@ def _checked(start_ids, max_new_tokens, end_token_id):
     if start_ids.ndim != 1 or start_ids.dtype.kind not in "iu":
         received = f"dtype {start_ids.dtype} and shape {start_ids.shape}"
         raise ValueError(f"start_ids has {received}; expected [B]: one integer id for each row.")
-    start_ids = start_ids.astype("int32")
-    is_integer = isinstance(end_token_id, int) and not isinstance(end_token_id, bool)
-    if end_token_id is not None and not (is_integer and 0 <= end_token_id <= checks.MAX_INT32):
-        raise ValueError(f"end_token_id={end_token_id!r}; expected an id, or None if no id ends a sequence.")
-    max_new_tokens = checks.positive_integer("max_new_tokens", max_new_tokens)
-    return start_ids, max_new_tokens, NO_END if end_token_id is None else end_token_id
+    reason = "or None if no id ends a sequence"
+    end = -1 if end_token_id is None else checks.integer("end_token_id", end_token_id, 0, checks.MAX_INT32, reason)
+    return start_ids.astype("int32"), checks.positive_integer("max_new_tokens", max_new_tokens), end
 
 
 def _directions(x):

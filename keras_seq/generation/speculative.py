@@ -244,11 +244,11 @@ def with_free_slots(state, count: int):
     def extend(part):
         if not _is_cache(part):
             return None
-        slots = {name: slots for name, slots in part.items() if name != "length"}
-        pads = {name: ((0, 0), (0, count), *[(0, 0)] * (len(slots[name].shape) - 2)) for name in slots}
-        empty = {"position": -1}
-        longer = {name: ops.pad(slots[name], pads[name], constant_values=empty.get(name, 0)) for name in slots}
-        return {**part, **longer}
+        longer = dict(part)
+        for name in part.keys() - {"length"}:
+            pads = ((0, 0), (0, count), *[(0, 0)] * (len(part[name].shape) - 2))
+            longer[name] = ops.pad(part[name], pads, constant_values=-1 if name == "position" else 0)
+        return longer
 
     return tree.traverse(extend, state)
 

@@ -1,11 +1,4 @@
-"""Generate text: a tokenizer around the sampling loop.
-
-```python
-text = generate(model, tokenizer, "ROMEO:", max_new_tokens=200, temperature=0.8, top_k=40, seed=1)
-for piece in stream(model, tokenizer, "ROMEO:"):
-    print(piece, end="", flush=True)
-```
-"""
+"""Generate text: a tokenizer around the sampling loop."""
 
 import dataclasses
 import functools
@@ -99,9 +92,9 @@ class TextGenerator:
         if not isinstance(prompt, str | list | tuple):
             raise ValueError(f"prompt={prompt!r}; expected a text, or a list of texts.")
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
-        prompt_ids, sampling, stops = self._check_arguments(
-            prompts, max_new_tokens, temperature, seed, (stop_strings, stop_token_ids), sampling_options
-        )
+        prompt_ids = self._encode(prompts, max_new_tokens)
+        stops = _checked_stops(stop_strings, stop_token_ids)
+        sampling = _sampling_config(temperature, sampling_options)
         new_ids = [[] for _ in prompts]  # for each row, a list of lists of ids
         for columns in self._sample(prompt_ids, max_new_tokens, sampling, seed, constraint):
             for row, new in zip(new_ids, columns, strict=True):
@@ -129,9 +122,9 @@ class TextGenerator:
         Arguments are those of a call, and are checked before the iterator is returned. Logits that are not finite
         raise a ValueError during iteration.
         """
-        (ids,), sampling, stops = self._check_arguments(
-            [prompt], max_new_tokens, temperature, seed, (stop_strings, stop_token_ids), sampling_options
-        )
+        (ids,) = self._encode([prompt], max_new_tokens)
+        stops = _checked_stops(stop_strings, stop_token_ids)
+        sampling = _sampling_config(temperature, sampling_options)
         columns = self._sample([ids], max_new_tokens, sampling, seed, constraint)
         return self._stream_text(ids, (new[0][new[0] >= 0].tolist() for new in columns), *stops)
 
@@ -144,14 +137,10 @@ class TextGenerator:
             num_beams: Hypotheses to keep, at least 1.
             length_penalty: Exponent of the length in the score, at least 0.
 
-        Returns:
-            The prompt and the new text.
-
         Raises:
-            ValueError: The prompt is empty or has a character that the tokenizer does not know, there are more tokens
-                than the context length, an argument is out of its range, or logits are not finite.
+            ValueError: As for a call, or there are more tokens than the context length.
         """
-        (ids,), _, _ = self._check_arguments([prompt], max_new_tokens, 0.0, 0, ((), ()), {})
+        (ids,) = self._encode([prompt], max_new_tokens)
         check_fits(len(ids), max_new_tokens, self.sampling_loop.context_length, self.model.name)
         if not max_new_tokens:
             return prompt
@@ -170,15 +159,11 @@ class TextGenerator:
             top_k: Candidates at each position, at least 1.
             alpha: Weight of the similarity to earlier positions, from 0 to 1.
 
-        Returns:
-            The prompt and the new text.
-
         Raises:
-            ValueError: The model is not a `LanguageModel`, the prompt is empty or has a character that the tokenizer
-                does not know, there are more tokens than the context length, an argument is out of its range, or
-                logits are not finite.
+            ValueError: As for a call, there are more tokens than the context length, or the model is not a
+                `LanguageModel`.
         """
-        (ids,), _, _ = self._check_arguments([prompt], max_new_tokens, 0.0, 0, ((), ()), {})
+        (ids,) = self._encode([prompt], max_new_tokens)
         return prompt + self._continuation(ids, contrastive_search(self.model, ids, max_new_tokens, top_k, alpha))
 
     def _state_after(self, ids):
@@ -191,6 +176,7 @@ class TextGenerator:
 
     def _sample(self, prompt_ids, max_new_tokens, sampling, seed, constraint):
         """Return an iterator over columns of new ids `[B, n]`, until all texts have ended under a constraint."""
+        checks.non_negative_integer("seed", seed)
         automaton = None if constraint is None else self._automaton(constraint)
         batches = self.sampling_loop(prompt_ids, max_new_tokens, sampling, seed, automaton=automaton)
 
@@ -241,27 +227,33 @@ class TextGenerator:
         if new_ids:
             yield self._continuation(prompt_ids, new_ids)[emitted:]
 
-    def _check_arguments(self, prompts, max_new_tokens, temperature, seed, stops, sampling_options):
-        """Return the ids of the prompts, a `SamplingConfig`, and the stop strings and ids as a tuple and a set."""
-        stop_strings, stop_token_ids = stops
+    def _encode(self, prompts, max_new_tokens):
+        """Return the ids of prompts."""
         if not prompts:
             raise ValueError("There is no prompt; expected at least one.")
         checks.integer("max_new_tokens", max_new_tokens, 0, checks.MAX_INT32)
-        checks.non_negative_integer("seed", seed)
         prompt_ids = [self.tokenizer.encode(prompt).tolist() for prompt in prompts]
         for prompt, ids in zip(prompts, prompt_ids, strict=True):
             if not ids:
                 raise ValueError(f"The prompt {prompt!r} is empty after tokenization; expected at least one token.")
-        stops = (stop_strings,) if isinstance(stop_strings, str) else stop_strings
-        if not isinstance(stops, list | tuple) or not all(isinstance(stop, str) and stop for stop in stops):
-            raise ValueError(f"stop_strings={stop_strings!r}; expected a non-empty text, or a list of such texts.")
-        if not isinstance(stop_token_ids, Collection):
-            raise ValueError(f"stop_token_ids={stop_token_ids!r}; expected a list of ids.")
-        stop_token_ids = {checks.non_negative_integer("stop_token_ids", id) for id in stop_token_ids}
-        unknown = sampling_options.keys() - {field.name for field in dataclasses.fields(SamplingConfig)}
-        if unknown:
-            raise ValueError(f"There is no option {min(unknown)!r}; expected one of SamplingConfig, such as top_k.")
-        return prompt_ids, SamplingConfig(temperature, **sampling_options), (tuple(stops), stop_token_ids)
+        return prompt_ids
+
+
+def _checked_stops(stop_strings, stop_token_ids):
+    """Return the stop strings as a tuple and the ids as a set."""
+    stops = (stop_strings,) if isinstance(stop_strings, str) else stop_strings
+    if not isinstance(stops, list | tuple) or not all(isinstance(stop, str) and stop for stop in stops):
+        raise ValueError(f"stop_strings={stop_strings!r}; expected a non-empty text, or a list of such texts.")
+    if not isinstance(stop_token_ids, Collection):
+        raise ValueError(f"stop_token_ids={stop_token_ids!r}; expected a list of ids.")
+    return tuple(stops), {checks.non_negative_integer("stop_token_ids", id) for id in stop_token_ids}
+
+
+def _sampling_config(temperature, options):
+    unknown = options.keys() - {field.name for field in dataclasses.fields(SamplingConfig)}
+    if unknown:
+        raise ValueError(f"There is no option {min(unknown)!r}; expected one of SamplingConfig, such as top_k.")
+    return SamplingConfig(temperature, **options)
 
 
 def _until_stop(parts, stop_token_ids):
@@ -317,22 +309,17 @@ def stream(model, tokenizer, prompt: str, max_new_tokens: int = 500, **options) 
         print(piece, end="", flush=True)
     ```
 
-    The compiled step is cached for the last two models.
-
     Args:
-        model: A `LanguageModel`, or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, which is slower.
+        model: As for `generate`.
         tokenizer: The tokenizer that the model was trained with.
         prompt: A text of at least one token.
         max_new_tokens: Tokens to sample, at least 0; characters for a `CharacterTokenizer`.
-        **options: `temperature`, `seed`, `stop_strings`, `constraint`, `top_k`, `top_p`, `min_p`, `typical_p` and
-            `repetition_penalty`, as for `generate`.
+        **options: As for `generate`.
 
     Returns:
         An iterator over strings. Arguments are checked before it is returned.
 
     Raises:
-        ValueError: The model is not causal, the tokenizer has another vocabulary size, the prompt is empty or has a
-            character that the tokenizer does not know, an option is unknown or out of its range, or, during iteration,
-            logits are not finite.
+        ValueError: As for `generate`; that logits are not finite, during iteration.
     """
     return _cached_generator(model, tokenizer).stream(prompt, max_new_tokens, **options)

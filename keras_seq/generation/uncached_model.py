@@ -98,11 +98,7 @@ class ExportedReader:
 
 
 class HostSamplingLoop:
-    """Sample ids as `SamplingLoop` does, one call of the model after the other.
-
-    Args:
-        reader: An `UncachedModel`, with a warning that a faster way exists, or an `ExportedReader`.
-    """
+    """Sample ids as `SamplingLoop` does, one call of the model after the other."""
 
     def __init__(self, reader):
         self.reader = reader

@@ -92,11 +92,9 @@ def ensure_built(model: keras.Model, x) -> None:
 def attention_layers(model: keras.Model) -> dict[keras.Layer, str]:
     """Return the attention layers of a model that give their weights, and their names in it."""
     classes = (MultiHeadSelfAttention, CrossAttention, *KERAS_LAYERS)
-    return {layer: name for name, layer in named_layers(model) if isinstance(layer, classes) and not _flash(layer)}
-
-
-def _flash(layer):
-    return isinstance(layer, KERAS_LAYERS) and bool(layer.get_config().get("flash_attention"))
+    layers = {layer: name for name, layer in named_layers(model) if isinstance(layer, classes)}
+    flash = {each for each in layers if isinstance(each, KERAS_LAYERS) and each.get_config().get("flash_attention")}
+    return {layer: name for layer, name in layers.items() if layer not in flash}
 
 
 def attention_weights(model: keras.Model, x) -> dict[str, np.ndarray]:

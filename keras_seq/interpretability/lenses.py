@@ -13,6 +13,7 @@ nothing but logits, so that an LSTM has one too; prefix matching finds the heads
 """
 
 import dataclasses
+import itertools
 from collections.abc import Collection, Sequence
 
 import keras
@@ -115,7 +116,12 @@ def probe_layers(
         ValueError: The shapes do not match, labels are not integers or bools, none of them counts in the held-out rows,
             there are fewer than 2 rows, `held_out` is not a fraction, or a layer does not exist.
     """
-    labels = _checked_labels(ids, labels)
+    labels = np.asarray(labels)
+    if np.shape(ids) != labels.shape or labels.ndim != 2 or len(labels) < 2:
+        raise ValueError(f"labels has shape {labels.shape} for ids of shape {np.shape(ids)}; expected [B, T], B > 1.")
+    if labels.dtype.kind not in "biu":
+        raise ValueError(f"labels has the dtype {labels.dtype}; expected integers or bools.")
+    labels = labels.astype("int64")
     checks.fraction("held_out", held_out)
     return {name: _score(x, labels, held_out, seed) for name, x in _batched_outputs(model, ids, layers).items()}
 
@@ -185,23 +191,9 @@ def _score(x, labels, held_out, seed):
     )
 
 
-def _checked_labels(ids, labels):
-    labels = np.asarray(labels)
-    if np.shape(ids) != labels.shape or labels.ndim != 2 or len(labels) < 2:
-        raise ValueError(f"labels has shape {labels.shape} for ids of shape {np.shape(ids)}; expected [B, T], B > 1.")
-    if labels.dtype.kind not in "biu":
-        raise ValueError(f"labels has the dtype {labels.dtype}; expected integers or bools.")
-    return labels.astype("int64")
-
-
 def readout(model) -> list:
-    """Return the blocks at the end of a `LanguageModel` that only map each position: normalization, projection."""
-    blocks = []
-    for block in reversed(model.blocks):
-        if not isinstance(block, READOUT):
-            break
-        blocks.insert(0, block)
-    return blocks
+    """Return the last blocks of a `LanguageModel`, from the end, that only map each position, such as normalization."""
+    return [*itertools.takewhile(lambda block: isinstance(block, READOUT), reversed(model.blocks))]
 
 
 def logit_lens(model: keras.Model, ids, layers: Sequence[str] | None = None) -> dict[str, np.ndarray]:

@@ -25,28 +25,15 @@ CACHE = {"key", "value", "decay_sum", "position", "length"}
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """Some tensors of a step.
+    """Some tensors of a step."""
 
-    Args:
-        kind: `"gates"`, `"attention"`, `"state"` or `"lens"`.
-        layer: Name of the layer in the model; "" for the lens.
-        tensors: By what they are: the name of a gate, `"weights"` and `"positions"`, a part of the state by its
-            size, a layer.
-    """
-
-    kind: str
-    layer: str
-    tensors: dict[str, Any]
+    kind: str  # "gates", "attention", "state" or "lens"
+    layer: str  # its name in the model; "" for the lens
+    tensors: dict[str, Any]  # by gate, as "weights" and "positions", by size as parts of a state, or by layer
 
 
 def step_with_views(model, ids, state) -> tuple[Any, Any, list[View]]:
-    """Compute a step of a `LanguageModel`; return the logits, the new state and the views.
-
-    Args:
-        model: A built `LanguageModel`; another model with a step has no views.
-        ids: Integers `[1, 1]`.
-        state: From `get_initial_state(1)` or the step before.
-    """
+    """Compute a step of ids `[1, 1]`; return the logits, the new state and the views, none but of a `LanguageModel`."""
     if not hasattr(model, "blocks"):
         with reference():
             return *model.step(ids, state), []

@@ -22,10 +22,8 @@ from keras_seq.pretrained.folder_files import PretrainedError
 class Layout:
     """How a tensor lies in the file, compared with Keras's variable."""
 
-    to_variable: Callable[[np.ndarray], np.ndarray]
-    """From the tensor to the variable; a view, without a copy."""
-    to_tensor: Callable[[np.ndarray], np.ndarray]
-    """The inverse."""
+    to_variable: Callable[[np.ndarray], np.ndarray]  # a view, without a copy
+    to_tensor: Callable[[np.ndarray], np.ndarray]  # the inverse
 
 
 AS_IT_IS = Layout(lambda a: a, lambda a: a)
@@ -42,66 +40,56 @@ class Tensor:
 
     name: str
     variables: tuple[str, ...]
+    # or a function that returns the layout, given one from paths of variables to their shapes
     layout: Layout | Callable[[Callable[[str], tuple[int, ...]]], Layout] = AS_IT_IS
-    """The layout; or a function that returns it, given one from paths of variables to their shapes."""
+    # further variables, and whether a model whose variables are in this tensor has them
     beside: dict[str, bool] = dataclasses.field(default_factory=dict)
-    """Further variables, and whether a model whose variables are in this tensor has them."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Keys of config.json and the fields of a keras_seq config that say the same."""
+    """Keys of config.json and the fields of a keras_seq config that say the same.
 
-    defaults: dict[str, Any]
-    """The keys, with the values that transformers assumes where a key is missing."""
-    read: Callable[[dict], dict]
-    """From the values of all keys of the config, defaults included, to fields; it raises a ValueError that names a
-    value it cannot express."""
-    write: Callable[[Any], dict]
-    """From a keras_seq config to keys."""
-    fields: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Fields that errors of the config and the layers name, and the keys to name instead."""
+    `read` gets the values of all keys of the config, defaults included; it raises a ValueError that names a value it
+    cannot express.
+    """
+
+    defaults: dict[str, Any]  # the keys, with the values that transformers assumes where a key is missing
+    read: Callable[[dict], dict]  # from values to fields
+    write: Callable[[Any], dict]  # from a keras_seq config to keys
+    fields: dict[str, str] = dataclasses.field(default_factory=dict)  # that errors name, and the keys to name instead
 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
     """A `model_type` of transformers."""
 
-    model_type: str
-    """Its name in config.json."""
-    architectures: tuple[str, ...]
-    """Classes of transformers that can be loaded; the first is assumed where config.json names none."""
-    config: type
-    """The dataclass of keras_seq that builds the model."""
+    model_type: str  # its name in config.json
+    architectures: tuple[str, ...]  # classes of transformers that can be loaded; the first if config.json names none
+    config: type  # the dataclass of keras_seq that builds the model
     settings: tuple[Setting, ...]
-    constants: dict[str, Any]
-    """Keys that must have this value, also assumed where the key is missing."""
-    ignored: frozenset[str]
-    """Keys that do not change logits."""
+    constants: dict[str, Any]  # keys that must have this value, also assumed where the key is missing
+    ignored: frozenset[str]  # keys that do not change logits
+    # or a function that returns the tensors of a config, where no shape tells how they lie
     tensors: tuple[Tensor, ...] | Callable[[Any], tuple[Tensor, ...]]
-    """The tensors; or a function that returns those of a config, where no shape tells how they lie."""
-    tied: dict[str, str]
-    """Names of tensors that a file may repeat, and whose values they must have."""
-    buffers: str
-    """Regular expression of tensors that are not weights."""
-    renames: tuple[tuple[str, str], ...]
-    """Regular expressions and replacements, from other spellings of a tensor's name to the one of this table."""
-    describe: Callable[[Any], Any]
-    """From a Keras model to the config that builds it; it raises a ValueError for another model."""
-    architecture_of: Callable[[Any], str]
-    """From a Keras model to the class of transformers that computes the same."""
-    eos_token_id: int | None = None
-    """What transformers writes where no id ends a text, for any vocabulary."""
-    base_prefix: str = ""
-    """Beginning of the names that a class without a head, `...Model`, does not write."""
-    build: Callable[..., Any] | None = None
-    """`(config, vocabulary_size, dtype, architecture) -> models`, for `build_models`."""
+    tied: dict[str, str]  # names of tensors that a file may repeat, and whose values they must have
+    buffers: str  # regular expression of tensors that are not weights
+    renames: tuple[tuple[str, str], ...]  # patterns and replacements, from other spellings of a name to this table's
+    describe: Callable[[Any], Any]  # from a Keras model to the config that builds it, or a ValueError
+    eos_token_id: int | None = None  # what transformers writes where no id ends a text, for any vocabulary
+    base_prefix: str = ""  # beginning of the names that a class without a head, `...Model`, does not write
+    build: Callable[..., Any] | None = None  # for `build_models`, with the same arguments
+    architecture_of: Callable[[Any], str] | None = None  # for `architecture`
+    # (config, keys of config.json, names of tensors) -> config, where only the tensors say what the model has
     complete: Callable[..., Any] | None = None
-    """`(config, keys of config.json, names of tensors) -> config`, where only the tensors say what the model has."""
 
     def of(self, config) -> "Family":
         """Return the family with the tensors of a config."""
         return dataclasses.replace(self, tensors=self.tensors(config)) if callable(self.tensors) else self
+
+    def architecture(self, model) -> str:
+        """Return the class of transformers that computes what a Keras model does: the first, unless the family says."""
+        return self.architecture_of(model) if self.architecture_of else self.architectures[0]
 
     def build_models(self, config, vocabulary_size, dtype=None, architecture="") -> tuple:
         """Build the model of a config; BERT's may have its encoder beside it."""
@@ -147,12 +135,20 @@ def dropouts(**defaults: float) -> Setting:
     return Setting(defaults, read, lambda config: dict.fromkeys(defaults, config.dropout))
 
 
-def linear(name: str, path: str, layout: Layout = TRANSPOSED) -> tuple[Tensor, ...]:
-    """Return the tensors of a dense layer."""
-    return Tensor(f"{name}.weight", (f"{path}/kernel",), layout), Tensor(f"{name}.bias", (f"{path}/bias",))
+def linear(name: str, *paths: str, layout=TRANSPOSED, beside: dict[str, bool] | None = None) -> tuple[Tensor, ...]:
+    """Return the tensors of a dense layer, or of one that is several here, side by side."""
+    return tuple(
+        Tensor(f"{name}.{tensor}", tuple(f"{path}/{variable}" for path in paths), layout, beside or {})
+        for tensor, variable in (("weight", "kernel"), ("bias", "bias"))
+    )
 
 
-def normalization(name: str, path: str) -> tuple[Tensor, ...]:
+def linears(name: str, path: str, **parts: str) -> tuple[Tensor, ...]:
+    """Return the tensors of several dense layers, given their names in the file and here."""
+    return tuple(tensor for there, here in parts.items() for tensor in linear(f"{name}.{there}", f"{path}/{here}"))
+
+
+def norm(name: str, path: str) -> tuple[Tensor, ...]:
     """Return the tensors of a layer or RMS normalization."""
     return (
         Tensor(f"{name}.weight", (f"{path}/gamma",)),

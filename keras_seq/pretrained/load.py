@@ -59,9 +59,6 @@ def load(
         dropout: Dropout rate for fine-tuning; None for that of config.json.
         ignore: Patterns of tensors to leave out, e.g. `["cls.seq_relationship.*"]`.
 
-    Returns:
-        The model, its tokenizer and what config.json says.
-
     Raises:
         PretrainedError: A file is missing, truncated or not of its format; config.json has a key that is unknown or a
             value that keras_seq cannot express; a tensor is missing, left over, has another shape or values that the
@@ -136,16 +133,13 @@ def how_to_download(name: str | pathlib.Path) -> str:
 
 
 def download(name: str, revision: str | None = None, online: bool = False) -> pathlib.Path:
-    """Return the folder of a model in `huggingface_hub`'s cache; pickles and code are never fetched.
+    """Return the folder of a model in `huggingface_hub`'s cache, for `load`; pickles and code are never fetched.
 
     Args:
         name: Name of the repository, such as `openai-community/gpt2`.
         revision: The commit, 40 hexadecimal digits: a branch would be other weights one day. The error for another
             value has the command that prints the latest commit.
         online: Whether files that are not in the cache may be fetched.
-
-    Returns:
-        The folder, for `load`.
 
     Raises:
         PretrainedError: The revision is not a commit, `huggingface_hub` is not installed, or the files are not in the
@@ -203,12 +197,8 @@ def _architecture(family, values):
     if names is None or names == []:
         return family.architectures[0]
     if not isinstance(names, list) or names[0] not in family.architectures:
-        raise PretrainedError(
-            shortened(
-                f"config.json: architectures={names!r}; expected one of {', '.join(family.architectures)}", values
-            )
-            + "."
-        )
+        message = f"config.json: architectures={names!r}; expected one of {', '.join(family.architectures)}"
+        raise PretrainedError(f"{shortened(message, values)}.")
     return names[0]
 
 

@@ -83,7 +83,7 @@ def save(
     if tokenizer is not None:
         check_tokenizer(tokenizer, model, size)
     family, config = find_family(model, size)
-    architecture = family.architecture_of(model)
+    architecture = family.architecture(model)
     values = {
         "architectures": [architecture],
         "model_type": family.model_type,
@@ -124,9 +124,9 @@ def find_family(model: keras.Model, vocabulary_size: int) -> tuple[Family, objec
     for family in FAMILIES.values():
         try:
             config = family.describe(model)
-            arguments = config, vocabulary_size, None, family.architecture_of(model)
-            same = same_function(model, without_memory(functools.partial(family.build_models, *arguments))[0])
-        except (ValueError, AttributeError, TypeError, IndexError, NotImplementedError):
+            build = functools.partial(family.build_models, config, vocabulary_size, None, family.architecture(model))
+            same = same_function(model, without_memory(build)[0])
+        except (ValueError, AttributeError, TypeError, LookupError, NotImplementedError):
             continue  # another family's layers
         changes = differences(family, config) if same else ["the layers of " + _nearest(model)]
         if not changes:

@@ -1,6 +1,6 @@
 """Match the tensors of a file with the variables of a model by a family's table, and copy them in either direction.
 
-`blocks_of` and `name_of` read from a model what its config would have to say; `same_function` compares two models.
+`blocks_of`, `fields_of` and `name_of` read from a model what its config would say; `same_function` compares two models.
 """
 
 import concurrent.futures
@@ -109,8 +109,7 @@ def initialize(tensors: dict[str, Tensor], variables: dict, files: TensorFiles) 
             value = tensor.layout.to_variable(files.read(name))
             targets = [variables[path] for path in tensor.variables]
             ends = np.cumsum([target.shape[-1] for target in targets])
-            for target, end in zip(targets, ends, strict=True):
-                part = value[..., end - target.shape[-1] : end]
+            for target, part in zip(targets, np.split(value, ends[:-1], axis=-1), strict=True):
                 if overflows(part, target.dtype):
                     raise PretrainedError(
                         f"The tensor {name!r} has values that {target.dtype} cannot hold; expected another dtype=, "
@@ -146,6 +145,11 @@ def blocks_of(model) -> tuple[list, list]:
     if not blocks or not others:
         raise ValueError(f"{model.name} has no blocks, or no normalization after them")
     return blocks, others
+
+
+def fields_of(layer, *names: str) -> dict:
+    """Return attributes of a layer, which are fields of a config under the same names."""
+    return {name: getattr(layer, name) for name in names}
 
 
 def name_of(value, names: dict) -> str:

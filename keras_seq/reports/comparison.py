@@ -31,19 +31,14 @@ LEARNED, MARGIN = 0.95, 0.05  # accuracy of a model that has learned a task, and
 class Recall:
     """Hold what small models of the same kinds recall, after a training on nothing else.
 
-    Args:
-        items: Pairs of a key and a value in a row, as many as the longest rows of training have.
-        length: Positions of these rows before each key is asked for.
-        steps: Training steps.
-        chance: Accuracy of a guess among the values of a row.
-        rows: For each run `model`, `seed` and, unless it diverged, `parameters` and two accuracies: `accuracy` at that
-            length, and `twice_as_long`.
+    A row is of a run: `model`, `seed` and, unless it diverged, `parameters` and the accuracies at that length and at
+    twice the length, `accuracy` and `twice_as_long`.
     """
 
-    items: int
-    length: int
+    items: int  # pairs of a key and a value in a row, as many as the longest rows of training have
+    length: int  # positions of these rows before each key is asked for
     steps: int
-    chance: float
+    chance: float  # accuracy of a guess among the values of a row
     rows: list[dict]
 
     def accuracies(self, model: str, key: str = "accuracy") -> list[float]:
@@ -58,12 +53,7 @@ class Recall:
         return dict(sorted(means.items(), key=lambda item: -item[1]))
 
     def beside_loss(self, best: str, equal: str | None = None) -> str:
-        """Say whether the model with the lowest loss also recalls most, and what each recalls.
-
-        Args:
-            best: The model with the lowest loss.
-            equal: The next model, if its loss differs from the lowest by chance only.
-        """
+        """Say whether the model with the best loss recalls most, too; `equal` is one whose loss differs by chance."""
         shares = [f"{model} {mean:.1%}" for model, mean in self.means.items()]
         shares += [
             f"{model} diverged" for model in dict.fromkeys(r["model"] for r in self.rows) if model not in self.means
@@ -91,31 +81,20 @@ class Recall:
 class ComparisonResults:
     """Hold what the reports of a comparison are made from.
 
-    Args:
-        folder: Folder of the report.
-        corpus: Name of the text.
-        introduction: What was trained on what, in sentences.
-        rows: For each run its result, with `run`, its folder, `model`, `seed`, `flops_per_token` and `train_flops`.
-        baselines: Models that need no training; none if the text is not at hand.
-        note: A further sentence on the losses.
-        scored: The sample of the validation text that the curves are of, in words; None for all of it.
-        tables: Further tables, each with a sentence below, by their titles.
-        rates: The learning rates that were tried, by model; none where none was chosen.
-        options: What decides the results, for the end of the page.
-        recall: What small models of the same kinds recall; None if they were not trained.
+    A row is the result of a run, with `run`, its folder, `model`, `seed`, `flops_per_token` and `train_flops`.
     """
 
-    folder: pathlib.Path
+    folder: pathlib.Path  # of the report
     corpus: str
-    introduction: str
+    introduction: str  # what was trained on what, in sentences
     rows: list[dict]
-    baselines: tuple[Baseline, ...] = ()
-    note: str | None = None
-    scored: str | None = None
-    tables: dict[str, tuple[Table, str]] = dataclasses.field(default_factory=dict)
-    rates: dict[str, RateCurve] = dataclasses.field(default_factory=dict)
-    options: dict = dataclasses.field(default_factory=dict)
-    recall: Recall | None = None
+    baselines: tuple[Baseline, ...] = ()  # none if the text is not at hand
+    note: str | None = None  # a further sentence on the losses
+    scored: str | None = None  # the sample of the validation text that the curves are of, in words; None for all of it
+    tables: dict[str, tuple[Table, str]] = dataclasses.field(default_factory=dict)  # by title, with a sentence below
+    rates: dict[str, RateCurve] = dataclasses.field(default_factory=dict)  # by model; none where none was chosen
+    options: dict = dataclasses.field(default_factory=dict)  # what decides the results, for the end of the page
+    recall: Recall | None = None  # None if no small models were trained
 
     @property
     def models(self) -> list[str]:
@@ -160,13 +139,12 @@ class ComparisonResults:
         """Which model has the lowest val_loss, whether that is more than chance, what needs no training; and recall."""
         order = self.by_loss
         first, *others = (self.mean(model, "val_loss_per_character") for model in order)
-        if len(order) == 1:
-            beside = "" if self.recall is None else f" {self.recall.beside_loss(order[0])}"
-            loss = f"{order[0]} has a val_loss of {first:.3f} nats per character.{self._against_baselines('It')}"
-            return f"{loss}{beside}"
-        gap = self.difference(*order[:2])
-        equal = None if gap.significant else order[1]
+        gap = self.difference(*order[:2]) if others else None
+        equal = None if gap is None or gap.significant else order[1]
         beside = "" if self.recall is None else f" {self.recall.beside_loss(order[0], equal)}"
+        if gap is None:
+            loss = f"{order[0]} has a val_loss of {first:.3f} nats per character."
+            return f"{loss}{self._against_baselines('It')}{beside}"
         certainty = "more than chance" if gap.significant else "within chance"
         scope = "on this text; with one seed each, other seeds may differ by more"
         return (
@@ -200,10 +178,8 @@ class ComparisonResults:
     @property
     def curve_baselines(self) -> list[tuple[str, float]]:
         """Name and loss of each baseline of the same text as the curves: a compressor has none of a sample."""
-        if self.scored is None:
-            return [(b.name, b.loss_per_character) for b in self.baselines]
-        losses = ((b.name, b.sample_loss_per_character) for b in self.baselines)
-        return [(name, loss) for name, loss in losses if loss is not None]
+        key = "loss_per_character" if self.scored is None else "sample_loss_per_character"
+        return [(b.name, getattr(b, key)) for b in self.baselines if getattr(b, key) is not None]
 
     @property
     def best_baselines(self) -> list[Baseline]:
@@ -212,11 +188,7 @@ class ComparisonResults:
 
     @functools.cache  # noqa: B019
     def curve(self, model: str, name: str) -> dict[str, list[float]]:
-        """Return a loss curve of one model, a key of `CURVES`: its mean, minimum and maximum over the seeds.
-
-        Returns:
-            Lists `tokens`, `seconds`, `mean`, `low` and `high`, one value for each point.
-        """
+        """Return the points of a curve of `CURVES`: tokens, seconds, and mean, minimum and maximum over the seeds."""
         split, key = CURVES[name]
         points = [self._points(row, split, key) for row in self.for_model(model)]
         tokens, seconds, losses = (np.array(part) for part in zip(*map(np.transpose, points), strict=True))

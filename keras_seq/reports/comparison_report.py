@@ -63,7 +63,7 @@ def compare_report(results: ComparisonResults, more: dict | None = None) -> Repo
 
 
 def details(results: ComparisonResults) -> list[str | Table]:
-    """Return the tables and notes of compare.md below the table of all results."""
+    """Return the tables and notes of compare.md below the table of all results; "" for what there is not."""
     parts = [IMAGE]
     if results.recall is not None:
         parts += ["Loss beside recall:", RECALL_IMAGE, recall_table(results), recall_note(results)]
@@ -71,11 +71,10 @@ def details(results: ComparisonResults) -> list[str | Table]:
     if len(results.models) > 1:
         scope = "; with one seed, over the text only." if results.num_seeds == 1 else "."
         parts += [differences_table(results), DIFFERENCE_NOTE + scope]
-    parts += [*([baselines_table(results)] if results.baselines else []), *([results.note] if results.note else [])]
+    parts += [baselines_table(results) if results.baselines else "", results.note or ""]
     for title, (table, text) in results.tables.items():
-        parts += [f"{title}:", table, *([text] if text else [])]
-    parts += [RATES_IMAGE] if results.rates else []
-    return parts
+        parts += [f"{title}:", table, text]
+    return [*parts, RATES_IMAGE if results.rates else ""]
 
 
 COLUMNS = {
@@ -121,38 +120,31 @@ def all_results_table(results: ComparisonResults) -> Table:
 
 def differences_table(results: ComparisonResults) -> Table:
     """Return a table of the differences of each later model to the first one."""
-    columns = {
-        "model": lambda item: item[0],
-        f"difference to {results.models[0]}": lambda item: f"{item[1].mean:+.4f}",
-        "95 % interval": lambda item: f"{item[1].low:+.4f} to {item[1].high:+.4f}",
-        "more than chance": lambda item: "yes" if item[1].significant else "no",
-    }
-    return Table.of([*results.differences.items()], columns)
+    rows = [
+        [model, f"{d.mean:+.4f}", f"{d.low:+.4f} to {d.high:+.4f}", "yes" if d.significant else "no"]
+        for model, d in results.differences.items()
+    ]
+    return Table(["model", f"difference to {results.models[0]}", "95 % interval", "more than chance"], rows)
 
 
 def baselines_table(results: ComparisonResults) -> Table:
     """Return a table of the losses of the baselines, in nats and bits per character of the validation text."""
-    columns = {
-        "baseline": lambda b: b.name,
-        "loss": lambda b: f"{b.loss_per_character:.3f}",
-        "bits": lambda b: f"{b.loss_per_character / math.log(2):.3f}",
-    }
-    return Table.of(results.baselines, columns)
+    rows = [[b.name, f"{b.loss_per_character:.3f}", f"{b.bits_per_character:.3f}"] for b in results.baselines]
+    return Table(["baseline", "loss", "bits"], rows)
 
 
 def recall_table(results: ComparisonResults) -> Table:
     """Return a table of the val_loss of each model and of what a small one of its kind recalls, best losses first."""
     recall, rows = results.recall, []
     for model in results.by_loss:
-        sizes, accuracies = recall.accuracies(model, "parameters"), recall.accuracies(model)
         cells = ["diverged"] * 4
-        if sizes:
-            longer, mean = recall.accuracies(model, "twice_as_long"), recall.means[model]
-            percent = (plus_minus([100 * value for value in values], 1) for values in (accuracies, longer))
+        if model in recall.means:
+            both = (recall.accuracies(model, key) for key in ("accuracy", "twice_as_long"))
+            percent = (plus_minus([100 * value for value in values], 1) for values in both)
             cells = [
                 *(f"{value.replace(' ±', '% ±')}%" for value in percent),
-                "yes" if mean >= LEARNED else "no",
-                f"{sizes[0]:,}",
+                "yes" if recall.means[model] >= LEARNED else "no",
+                f"{recall.accuracies(model, 'parameters')[0]:,}",
             ]
         rows.append([model, f"{results.mean(model, 'val_loss_per_character'):.3f}", *cells])
     header = ["model", "val_loss", f"recall of {recall.items} pairs", "twice as long", "learned"]
@@ -183,14 +175,13 @@ def column_notes(rows: Sequence[dict]) -> str:
     )
 
 
-MAX_MODELS_IN_TITLE = 3
 DIGITS = {"tokens": 0, "seconds": 2}  # of the points of a curve; losses have 4
 
 
 def comparison_html(results: ComparisonResults) -> str:
     """Return the page, whose first sentence is the verdict."""
     models = results.models
-    names = f"{len(models)} models" if len(models) > MAX_MODELS_IN_TITLE else ", ".join(models)
+    names = f"{len(models)} models" if len(models) > 3 else ", ".join(models)
     return render(
         "compare",
         _data(results),
@@ -321,9 +312,8 @@ def plot_baselines(axes: Axes, baselines: Sequence[tuple[str, float]]):
     low, high = axes.get_ylim()
     named = sorted((loss, name) for name, loss in baselines if name in BASELINES)
     visible = [(loss, name) for loss, name in named if low < loss < high]
-    for (loss, name), y in zip(
-        visible, plots.spread([b[0] for b in visible], LABEL_DISTANCE * (high - low)), strict=True
-    ):
+    heights = plots.spread([loss for loss, _ in visible], LABEL_DISTANCE * (high - low))
+    for (loss, name), y in zip(visible, heights, strict=True):
         axes.axhline(loss, **DASHED)
         axes.text(0.005, y, name, transform=axes.get_yaxis_transform(), fontsize=7.5, color="0.45", va="bottom")
     hidden = [f"{name} {loss:.2f}" for loss, name in named if not low < loss < high]

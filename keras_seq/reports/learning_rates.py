@@ -37,23 +37,14 @@ class SweepRun:
 
 @dataclasses.dataclass(frozen=True)
 class RateCurve:
-    """The losses of a model over learning rates, and the parabola through those next to the lowest.
-
-    Args:
-        model: Name of the model.
-        rates: Learning rates whose runs did not diverge, in ascending order.
-        losses: Held-out loss at each, in nats per character.
-        tried: All learning rates, in ascending order.
-        variance: Of a loss around the parabolas of all models; None if no model has more rates than coefficients.
-        degrees_of_freedom: Of this variance.
-    """
+    """The losses of a model over learning rates, and the parabola through those next to the lowest."""
 
     model: str
-    rates: tuple[float, ...]
-    losses: tuple[float, ...]
-    tried: tuple[float, ...]
-    variance: float | None = None
-    degrees_of_freedom: int = 0
+    rates: tuple[float, ...]  # those whose runs did not diverge, in ascending order
+    losses: tuple[float, ...]  # held-out loss at each, in nats per character
+    tried: tuple[float, ...]  # all learning rates, in ascending order
+    variance: float | None = None  # of a loss around the parabolas of all models, if one has more rates than these
+    degrees_of_freedom: int = 0  # of this variance
 
     @property
     def lowest(self) -> int:
@@ -127,11 +118,7 @@ class RateCurve:
         return float(self.coefficients[0]), spread
 
     def cost(self, rate: float) -> float:
-        """Return what a rate costs beside the optimum, by the parabola, in nats per character; outside, by its run.
-
-        Raises:
-            ValueError: There is no parabola, or the rate is outside of it and was not tried.
-        """
+        """Return what a rate costs beside the optimum, by the parabola, in nats per character; outside, by its run."""
         if self.coefficients is None or not (self._is_fitted(rate) or rate in self.rates):
             raise ValueError(f"rate={rate:g}; expected a tried rate of {self.model} or one inside its parabola.")
         loss = self.loss_at(rate) if self._is_fitted(rate) else self.losses[self.rates.index(rate)]
@@ -160,11 +147,7 @@ class RateCurve:
 
 
 def fit_rates(runs: Sequence[SweepRun]) -> dict[str, RateCurve]:
-    """Return the curve of each model by name.
-
-    Raises:
-        ValueError: A model diverged at every rate.
-    """
+    """Return the curve of each model by name; raise a ValueError if one diverged at every rate."""
     curves = {}
     for model in dict.fromkeys(run.model for run in runs):
         own = sorted((run for run in runs if run.model == model), key=lambda run: run.learning_rate)
@@ -183,48 +166,27 @@ def fit_rates(runs: Sequence[SweepRun]) -> dict[str, RateCurve]:
 
 def rates_table(curves: dict[str, RateCurve], defaults: dict[str, float]) -> Table:
     """Return a line for each model: the optimum, its interval, and what twice or half of it and the default cost."""
-
-    def doubling(curve):
-        if curve.coefficients is None:
-            return "-"
-        cost, spread = curve.doubling_cost
-        return f"{cost:.4f}" if spread is None else f"{cost:.4f} ± {spread:.4f}"
-
-    def default(curve):
-        known = curve.coefficients is not None and defaults[curve.model] in curve.rates
-        return f"{curve.cost(defaults[curve.model]):+.4f}" if known else "-"
-
-    columns = {
-        "model": lambda curve: curve.model,
-        "best rate": lambda curve: f"{curve.optimum:g}",
-        "95 % interval": lambda curve: "-" if curve.interval is None else "{:.2g} to {:.2g}".format(*curve.interval),
-        "twice or half costs": doubling,
-        "default": lambda curve: f"{defaults[curve.model]:g}",
-        "default costs": default,
-        "rates tried": lambda curve: f"{len(curve.tried)}, {curve.tried[0]:g} to {curve.tried[-1]:g}",
-    }
-    return Table.of([*curves.values()], columns)
+    header = ["model", "best rate", "95 % interval", "twice or half costs", "default", "default costs", "rates tried"]
+    rows = []
+    for curve in curves.values():
+        interval = "-" if curve.interval is None else "{:.2g} to {:.2g}".format(*curve.interval)
+        default, doubling_cost, default_cost = defaults[curve.model], "-", "-"
+        if curve.coefficients is not None:
+            cost, spread = curve.doubling_cost
+            doubling_cost = f"{cost:.4f}" if spread is None else f"{cost:.4f} ± {spread:.4f}"
+            default_cost = f"{curve.cost(default):+.4f}" if default in curve.rates else "-"
+        tried = f"{len(curve.tried)}, {curve.tried[0]:g} to {curve.tried[-1]:g}"
+        rows.append([curve.model, f"{curve.optimum:g}", interval, doubling_cost, f"{default:g}", default_cost, tried])
+    return Table(header, rows)
 
 
 def runs_table(runs: Sequence[SweepRun]) -> Table:
     """Return the held-out loss of each model, a line, at each learning rate, a column."""
     rates = sorted({run.learning_rate for run in runs})
-    losses = {(run.model, run.learning_rate): run.loss for run in runs}
-
-    def cell(model, rate):
-        return (
-            ""
-            if (model, rate) not in losses
-            else "diverged"
-            if losses[model, rate] is None
-            else f"{losses[model, rate]:.4f}"
-        )
-
+    cells = {(run.model, run.learning_rate): "diverged" if run.loss is None else f"{run.loss:.4f}" for run in runs}
     models = dict.fromkeys(run.model for run in runs)
-    return Table(
-        ["model", *(f"{rate:g}" for rate in rates)],
-        [[model, *(cell(model, rate) for rate in rates)] for model in models],
-    )
+    rows = [[model, *(cells.get((model, rate), "") for rate in rates)] for model in models]
+    return Table(["model", *(f"{rate:g}" for rate in rates)], rows)
 
 
 def parabola(curve: RateCurve, points: int = 41) -> tuple[list[float], list[float]]:

@@ -23,13 +23,11 @@ FOLDER = pathlib.Path(__file__).parent / "templates"
 
 def render(name: str, data: Any = None, **values: Any) -> str:
     """Return templates/NAME/page.html as one string, with its style, its script and, as JSON, their `data`."""
-    style, script = (_inline(name, suffix) for suffix in ("css", "js"))
-    return TEMPLATES.get_template(f"{name}/page.html").render(style=style, script=script, data=data, **values)
-
-
-def _inline(name, suffix):
-    files = [FOLDER / folder / f"page.{suffix}" for folder in ("common", name)]
-    return Markup("\n".join(file.read_text(encoding="utf-8") for file in files if file.exists()))
+    parts = {}
+    for part, suffix in (("style", "css"), ("script", "js")):
+        files = [FOLDER / folder / f"page.{suffix}" for folder in ("common", name)]
+        parts[part] = Markup("\n".join(file.read_text(encoding="utf-8") for file in files if file.exists()))
+    return TEMPLATES.get_template(f"{name}/page.html").render(data=data, **parts, **values)
 
 
 def _visible(value):

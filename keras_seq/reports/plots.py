@@ -40,16 +40,16 @@ def style() -> Iterator[None]:
 
 def subplots(*args, **kwargs):
     """Return `plt.subplots(...)` with faint grids and room for all labels."""
-    figure, axes = plt.subplots(*args, layout="constrained", **kwargs)
-    for each in np.ravel(axes):
-        each.grid(alpha=0.25)
-    return figure, axes
+    return _with_grids(*plt.subplots(*args, layout="constrained", **kwargs))
 
 
 def subplot_mosaic(layout: Sequence, **kwargs):
     """Return `plt.subplot_mosaic(...)`, the figure and its axes by name, with faint grids and room for all labels."""
-    figure, axes = plt.subplot_mosaic(layout, layout="constrained", **kwargs)
-    for each in axes.values():
+    return _with_grids(*plt.subplot_mosaic(layout, layout="constrained", **kwargs))
+
+
+def _with_grids(figure, axes):
+    for each in figure.axes:
         each.grid(alpha=0.25)
     return figure, axes
 
@@ -111,16 +111,10 @@ def spread(values: Sequence[float], distance: float) -> list[float]:
 
 
 def label_ends(axes: Axes, ends: dict[str, tuple[float, float, str]]):
-    """Label the ends of curves at the right, moved apart where labels would overlap.
-
-    Args:
-        axes: Axes of the curves.
-        ends: From a label to the end of its curve and its color, `(x, y, color)`.
-    """
+    """Label the ends `(x, y, color)` of curves at the right, moved apart where labels would overlap."""
     low, high = axes.get_ylim()
-    for (name, (x, y, color)), label_y in zip(
-        ends.items(), spread([y for _, y, _ in ends.values()], 0.045 * (high - low)), strict=True
-    ):
+    heights = spread([y for _, y, _ in ends.values()], 0.045 * (high - low))
+    for (name, (x, y, color)), label_y in zip(ends.items(), heights, strict=True):
         line = {"arrowstyle": "-", "color": color, "alpha": 0.5, "linewidth": 0.8, "relpos": (0, 0.5), "shrinkA": 0}
         axes.annotate(name, (x, y), (1.07 * x, label_y), va="center", color=color, fontsize=9, arrowprops=line)
     if ends:

@@ -26,12 +26,7 @@ NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?\s?[%kMGx*]?( (±|to) [-+\d.%]+)?|
 
 
 class Table:
-    """A header and rows of cells, all strings; a column of numbers is right-aligned, other columns are left-aligned.
-
-    Args:
-        header: Names of the columns.
-        rows: Cells, one sequence for each line.
-    """
+    """A header and rows of cells, all strings; a column of numbers is right-aligned, other columns are left-aligned."""
 
     def __init__(self, header: Sequence[str], rows: Sequence[Sequence[str]]):
         self.header, self.rows = list(header), [list(row) for row in rows]
@@ -55,44 +50,29 @@ class Table:
     def __str__(self) -> str:
         """Return the table in Markdown, padded so that it is aligned as plain text too."""
         widths = [max(2, *map(len, column)) for column in zip(self.header, *self.rows, strict=True)]  # "-:" is two
-        rule = ["-" * (width - 1) + ":" if right else "-" * width for width, right in self._with(widths)]
-        return "\n".join(self._line(cells, widths) for cells in (self.header, rule, *self.rows))
-
-    def _line(self, cells, widths):
-        padded = [c.rjust(w) if right else c.ljust(w) for c, (w, right) in zip(cells, self._with(widths), strict=True)]
-        return f"| {' | '.join(padded)} |"
-
-    def _with(self, widths):
-        return [*zip(widths, self.is_numeric, strict=True)]
+        rule = ["-" * (width - right) + ":" * right for width, right in zip(widths, self.is_numeric, strict=True)]
+        justify = [str.rjust if right else str.ljust for right in self.is_numeric]
+        lines = []
+        for cells in (self.header, rule, *self.rows):
+            padded = [just(cell, width) for just, cell, width in zip(justify, cells, widths, strict=True)]
+            lines.append(f"| {' | '.join(padded)} |")
+        return "\n".join(lines)
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The results of an experiment.
+    """The results of an experiment."""
 
-    Args:
-        title: Heading: what was trained on what.
-        verdict: One or two sentences: what was found, and how certain that is.
-        table: All results.
-        columns: Names of the columns for the terminal; together at most 80 characters wide.
-        data: What NAME.json holds.
-        notes: Definitions and units of the columns.
-        details: Further Markdown and tables of NAME.md, in order.
-        samples: Texts by their headings.
-        failures: Sentences for standard error; if there are any, the exit status is 1.
-        runs: Run folders of language models, for the commands to look at one of them.
-    """
-
-    title: str
-    verdict: str
-    table: Table
-    columns: Sequence[str]
-    data: Any
-    notes: str = ""
-    details: Sequence[str | Table] = ()
-    samples: dict[str, str] = dataclasses.field(default_factory=dict)
-    failures: Sequence[str] = ()
-    runs: Sequence[pathlib.Path] = ()
+    title: str  # what was trained on what
+    verdict: str  # one or two sentences: what was found, and how certain that is
+    table: Table  # all results
+    columns: Sequence[str]  # those for the terminal; together at most 80 characters wide
+    data: Any  # what NAME.json holds
+    notes: str = ""  # definitions and units of the columns
+    details: Sequence[str | Table] = ()  # further Markdown and tables of NAME.md, in order
+    samples: dict[str, str] = dataclasses.field(default_factory=dict)  # texts by their headings
+    failures: Sequence[str] = ()  # sentences for standard error; if there are any, the exit status is 1
+    runs: Sequence[pathlib.Path] = ()  # of language models, for the commands to look at one of them
 
     def write(self, folder: pathlib.Path, name: str):
         """Write NAME.json and NAME.md into the folder of the runs."""
@@ -160,11 +140,10 @@ def next_commands(run: pathlib.Path) -> list[str]:
     """Return what to do with the run of a language model, line by line."""
     from keras_seq.reports.pages import name_in_config  # here, as Jinja2 is for pages
 
-    score = command("keras-seq score", run, "--text", "Some text.", "--html", "score.html")
     lines = [
         "To let it write, to see how it reads a text, and what it computes:",
         f"    {command('keras-seq generate', run)}",
-        f"    {score}",
+        f"    {command('keras-seq score', run, '--text', 'Some text.', '--html', 'score.html')}",
         f"    {command('keras-seq inspect', run)}",
     ]
     if name_in_config(run, "model") == "ensemble":  # which has no layers to look at

@@ -40,21 +40,15 @@ from keras_seq.saving import page
 from keras_seq.saving.other_process import write_in_another_process
 from keras_seq.tokenizers import CharacterTokenizer, Tokenizer, tokenizer_from_config
 
-BACKENDS = {
-    "onnx": "torch",
-    "litert": "tensorflow",
-    "saved_model": "tensorflow",
-    "torch": "torch",
-    "page": "tensorflow",
-}
 SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "saved_model": "", "torch": ".pt2", "page": ".html"}
-PACKAGES = {
+PACKAGES = {  # the first is the backend of Keras that writes the format
     "onnx": ("torch", "onnx", "onnxscript", "onnxruntime"),
     "litert": ("tensorflow", "ai_edge_litert"),
     "saved_model": ("tensorflow",),
     "torch": ("torch",),
     "page": ("tensorflow",),
 }
+BACKENDS = {format: packages[0] for format, packages in PACKAGES.items()}
 MAX_BYTES = {"onnx": 2 << 30, "litert": 2 << 30, "page": 1 << 26}  # of Protocol Buffers, FlatBuffers, what a page bears
 _LOCK = threading.Lock()  # torch's exporter is one for a process
 TOLERANCE = {None: 1e-4, "int8": 0.5}  # of the largest number of a tensor, in a file that is tried
@@ -175,12 +169,11 @@ def export_page(
         raise ValueError(
             f"{len(models)} models and {len(tokenizers)} tokenizers; expected one or two models, each with its own."
         )
+    named = {"title": title, "text": text}
     for name, texts in {"titles": titles, "descriptions": descriptions}.items():
         if texts is not None and len(texts) != len(models):
             raise ValueError(f"{len(texts)} {name} for {len(models)} models; expected one for each, or None.")
-    named = {"title": title, "text": text}
-    named |= {f"titles[{n}]": name for n, name in enumerate(titles or ())}
-    named |= {f"descriptions[{n}]": words for n, words in enumerate(descriptions or ())}
+        named |= {f"{name}[{n}]": words for n, words in enumerate(texts or ())}
     for name, words in named.items():
         if not isinstance(words, str) or any("\ud800" <= character <= "\udfff" for character in words):
             raise ValueError(f"{name}={words!r}; expected a str without half characters.")
@@ -216,13 +209,12 @@ def _check_packages(format):
 
 
 def _write_on_its_backend(model, path, format, tokenizer, options):
-    if keras.backend.backend() != (backend := BACKENDS[format]):
-        reason = write_in_another_process(model, path, format, backend, tokenizer, options)
-        if reason is not None:
-            raise _refused(model, format, ValueError(f"{reason} (in a process with KERAS_BACKEND={backend})"))
-        return
+    backend = BACKENDS[format]
     try:
-        _write(model, path, format, tokenizer, **options)
+        if keras.backend.backend() == backend:
+            _write(model, path, format, tokenizer, **options)
+        elif reason := write_in_another_process(model, path, format, backend, tokenizer, options):
+            raise ValueError(f"{reason} (in a process with KERAS_BACKEND={backend})")
     except Exception as error:  # each exporter has errors of its own, of hundreds of lines
         raise _refused(model, format, error) from error
 

@@ -74,9 +74,6 @@ def load_untrusted_model(path: str | os.PathLike) -> keras.Model:
     Args:
         path: The file.
 
-    Returns:
-        The model.
-
     Raises:
         UntrustedModelError: The file does not exist, is corrupt, or holds anything but such a model and its weights.
             No memory was allocated for weights then, unless only their values or the context length are wrong.

@@ -10,8 +10,10 @@ constants stay in float32.
 """
 
 import base64
+import html
 import json
 import pathlib
+import re
 import zlib
 from collections.abc import Sequence
 
@@ -47,11 +49,7 @@ def _rounded(array):
 def model_data(graph: dict, weights: Sequence[np.ndarray], metadata: dict, quantization: str | None) -> dict:
     """Return the data of one model in a page, ready for JSON: `"spec"`, and `"weights"` in base64.
 
-    Args:
-        graph: From `step_graph`.
-        weights: From `step_graph`.
-        metadata: Of the export: name, state, context length, tokenizer.
-        quantization: `"int8"` or None.
+    The graph and the weights are of `step_graph`, the metadata of the export; `quantization` is `"int8"` or None.
     """
     parts, entries = [], []
     variables = {value["weight"] for value in graph["values"] if value["op"] == "Variable" and "weight" in value}
@@ -67,16 +65,10 @@ def model_data(graph: dict, weights: Sequence[np.ndarray], metadata: dict, quant
             data = part.astype(part.dtype.newbyteorder("<")).tobytes()
             parts.append(data + bytes(-len(data) % 4))
     data = b"".join(parts)
-    tokenizer = metadata["tokenizer"]
-    state = [
-        {
-            "name": part["name"],
-            "shape": [1 if size is None else size for size in part["shape"]],
-            "type": part["dtype"],
-            "initial": part["initial"],
-        }
-        for part in metadata["state"]
-    ]
+    tokenizer, state = metadata["tokenizer"], []
+    for part in metadata["state"]:
+        shape = [1 if size is None else size for size in part["shape"]]
+        state.append({"name": part["name"], "shape": shape, "type": part["dtype"], "initial": part["initial"]})
     spec = {
         "name": metadata["name"],
         "context_length": metadata["context_length"],
@@ -90,27 +82,18 @@ def model_data(graph: dict, weights: Sequence[np.ndarray], metadata: dict, quant
 
 
 def page(models: Sequence[dict], titles: Sequence[str], descriptions: Sequence[str], title: str, text: str) -> str:
-    """Return the page.
-
-    Args:
-        models: Of `model_data`.
-        titles: Of each model, as people call it.
-        descriptions: Of each model: what it was trained on, with which loss.
-        title: Of the page.
-        text: That the page begins with.
-    """
-    data = [
-        _element(_json({"title": title, "text": text, "models": len(models)}), 'type="application/json" id="page-data"')
-    ]
+    """Return the page of models of `model_data`, with what a reader is told of each, that begins with a text."""
+    about = _json({"title": title, "text": text, "models": len(models)})
+    data = [_element(about, 'type="application/json" id="page-data"')]
     for model, name, description in zip(models, titles, descriptions, strict=True):
         spec = {**model["spec"], "title": name, "description": description}
         data.append(_element(_json(spec), 'type="application/json" class="model"'))
         data.append(_element(model["weights"], 'type="text/plain" class="weights"'))
-    parts = {"title": _text(title), "data": "\n".join(data)}
+    parts = {"title": html.escape(title, quote=False), "data": "\n".join(data)}
     for name, file in {"style": "page.css", "engine": "engine.js", "script": "page.js"}.items():
         parts[name] = (FOLDER / file).read_text(encoding="utf-8")
-    template, *rest = (FOLDER / "page.html").read_text(encoding="utf-8").split("{{")
-    return template + "".join(parts[name] + after for name, _, after in (part.partition("}}") for part in rest))
+    template = (FOLDER / "page.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
 
 
 def _element(content, attributes):
@@ -120,9 +103,3 @@ def _element(content, attributes):
 def _json(value):
     """Return JSON in which nothing ends a script element, begins a comment or is half a character."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026")
-
-
-def _text(value):
-    for character, name in {"&": "&amp;", "<": "&lt;"}.items():
-        value = value.replace(character, name)
-    return value

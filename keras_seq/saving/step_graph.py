@@ -42,13 +42,8 @@ MAX_INLINE = 32  # numbers of a constant that stands in the graph, not among the
 def step_graph(model, parts, structure) -> tuple[dict, list[np.ndarray]]:
     """Return the graph, to be written as JSON, and the weights by their numbers in it.
 
-    Args:
-        model: A built model with a step.
-        parts: Its state, of `state_parts`.
-        structure: A state of one row.
-
-    Raises:
-        ValueError: An operation is not known, or a size depends on a value.
+    `parts` and `structure` are those of `state_parts`. An operation that is not known, or a size that depends on a
+    value, raises a ValueError.
     """
     views = []
 
@@ -188,7 +183,7 @@ class _Writer:
             return self._add(tensor, "Reshape", inputs[:1])
         if kind in REDUCTIONS:
             return self._add(tensor, kind, inputs[:1], axes=self._axes(op, 1))
-        return self._add(tensor, kind, inputs)
+        return self._add(tensor, kind, inputs[:1] if kind == "BroadcastTo" else inputs)
 
     @staticmethod
     def _place(tensor):
@@ -253,15 +248,11 @@ class _Writer:
         on, off = (float(self._static(op, n)) for n in (2, 3))
         return self._add(tensor, kind, inputs[:1], axis=op.get_attr("axis") % tensor.shape.rank, on=on, off=off)
 
-    def _Pad(self, tensor, op, inputs, kind):
-        return self._add(tensor, kind, inputs[:1], before=self._static(op, 1)[:, 0].tolist(), value=0)
-
-    def _PadV2(self, tensor, op, inputs, kind):
-        value = float(self._static(op, 2))
+    def _Pad(self, tensor, op, inputs, kind, value=0):
         return self._add(tensor, "Pad", inputs[:1], before=self._static(op, 1)[:, 0].tolist(), value=value)
 
-    def _BroadcastTo(self, tensor, op, inputs, kind):
-        return self._add(tensor, kind, inputs[:1])
+    def _PadV2(self, tensor, op, inputs, kind):
+        return self._Pad(tensor, op, inputs, kind, float(self._static(op, 2)))
 
     def _Fill(self, tensor, op, inputs, kind):
         return self._add(tensor, "BroadcastTo", inputs[1:])
@@ -290,21 +281,15 @@ class _Writer:
     def _Slice(self, tensor, op, inputs, kind):
         return self._slice(tensor, op.inputs[0], inputs[0], self._static(op, 1).tolist())
 
-    def _Split(self, tensor, op, inputs, kind):
-        return self._part(tensor, op.inputs[1], inputs[1], self._axis(op.inputs[1], self._static(op, 0)), op)
+    def _Split(self, tensor, op, inputs, kind, source=1, axis=0):
+        """Cut out what lies after the outputs before this one; `source` and `axis` are the numbers of inputs."""
+        rank, axis = op.inputs[source].shape.rank, int(self._static(op, axis))
+        begin = [0] * rank
+        begin[axis % rank] = sum(part.shape[axis] for part in op.outputs[: self._place(tensor)])
+        return self._slice(tensor, op.inputs[source], inputs[source], begin)
 
     def _SplitV(self, tensor, op, inputs, kind):
-        return self._part(tensor, op.inputs[0], inputs[0], self._axis(op.inputs[0], self._static(op, 2)), op)
-
-    @staticmethod
-    def _axis(source, axis):
-        return int(axis) % source.shape.rank
-
-    def _part(self, tensor, source, number, axis, op):
-        before = op.outputs[: self._place(tensor)]
-        begin = [0] * source.shape.rank
-        begin[axis] = sum(part.shape[axis] for part in before)
-        return self._slice(tensor, source, number, begin)
+        return self._Split(tensor, op, inputs, kind, source=0, axis=2)
 
     def _Unpack(self, tensor, op, inputs, kind):
         source = op.inputs[0]

@@ -67,16 +67,10 @@ def write_saved_model(model, parts, structure, metadata: str, path: pathlib.Path
     (extra / f"{METADATA}.json").write_text(metadata, encoding="utf-8")
 
 
-def _specs(parts, batch_size):
-    return {
-        part.name: tf.TensorSpec([batch_size if size is None else size for size in part.shape], part.dtype, part.name)
-        for part in parts
-    }
-
-
 def _traced(function, parts, batch_size, length):
     ids = tf.TensorSpec((batch_size, length), tf.int32, "ids")
-    return tf.function(function, autograph=False).get_concrete_function(ids=ids, **_specs(parts, batch_size))
+    state = {part.name: tf.TensorSpec(part.shape_of(batch_size), part.dtype, part.name) for part in parts}
+    return tf.function(function, autograph=False).get_concrete_function(ids=ids, **state)
 
 
 def _packed(structure, parts, state):

@@ -160,7 +160,7 @@ TRAINING = {
         "update_freq",
     ),
     "Diagnostic tokens": (lambda v: callbacks.AttentionMaps(None, tokens_per_step=v), (0, NAN, "x"), "tokens_per_step"),
-    "LossByPosition": (lambda v: callbacks.LossByPosition([0, 1], v), (0, -1, 9), "length"),
+    "LossByPosition": (lambda v: callbacks.LossByPosition([0, 1], v), (0, -1, 9, 1.5, "x", None), "length"),
 }
 
 

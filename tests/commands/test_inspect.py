@@ -11,8 +11,7 @@ from keras_seq.commands import inspect as inspect_model
 from keras_seq.data import load_corpus
 from keras_seq.interpretability import trace_model
 from keras_seq.models import MODELS, Ensemble, LSTMConfig
-from keras_seq.reports.inspection import find
-from keras_seq.reports.inspection_report import inspect_page, plot_findings
+from keras_seq.reports.inspection import find, inspect_page, plot_findings
 from keras_seq.reports.pages import percent
 from keras_seq.saving import save_model
 from keras_seq.tokenizers.base import show_whitespace

@@ -10,7 +10,7 @@ from keras_seq.interpretability.trace_plots import plot_trace
 from keras_seq.interpretability.traces import lstm_signals, most_variable_units, trace_model
 from keras_seq.layers import LSTM, LayerNormLSTM, MultiHeadSelfAttention
 from keras_seq.models import MODELS, LanguageModel
-from keras_seq.reports.inspection_report import inspect_page
+from keras_seq.reports.inspection import inspect_page
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking.summaries import label
 from tests.reports.test_pages import Reader

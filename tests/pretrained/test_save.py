@@ -165,9 +165,19 @@ def quantized():
     return model
 
 
+def named_as_modernbert():
+    """Its layers have names of ModernBERT's, but the second block is missing."""
+    blocks = [keras.Sequential([keras.layers.Dense(8)], name=name) for name in ("block_0", "feed_forward_0")]
+    last = keras.layers.Dense(8, name="feed_forward_1")
+    embedding = keras.layers.Embedding(V, 8, name="embedding")
+    normalization = keras.layers.LayerNormalization(name="embedding_normalization")
+    return keras.Sequential([keras.Input((None,), dtype="int32"), embedding, normalization, *blocks, last])
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (named_as_modernbert, "nearest is keras_seq's BertConfig"),
         (with_documents, "model.document_token = None"),
         (quantized, "quantized in int8"),
         (lambda: models.LSTMConfig(8, units=8).build_model(V), "nearest is keras_seq's MambaConfig: .*--model llama"),

@@ -9,13 +9,8 @@ from keras_seq.pretrained.families.qwen3_5 import QWEN3_5, QWEN3_NEXT
 from keras_seq.pretrained.families.recurrent_gemma import RECURRENT_GEMMA
 from keras_seq.pretrained.families.t5 import T5
 
-FAMILIES = {
-    family.model_type: family
-    for family in (
-        *(GPT2, LLAMA, MISTRAL, QWEN2, QWEN3, QWEN3_5, QWEN3_NEXT, BERT, MODERNBERT, MAMBA, MAMBA2, RECURRENT_GEMMA),
-        T5,
-    )
-}
+_ALL = GPT2, LLAMA, MISTRAL, QWEN2, QWEN3, QWEN3_5, QWEN3_NEXT, BERT, MODERNBERT, MAMBA, MAMBA2, RECURRENT_GEMMA, T5
+FAMILIES = {family.model_type: family for family in _ALL}
 """Families by their `model_type` in config.json: the one place to register a family."""
 
 _OF_IMAGES = (

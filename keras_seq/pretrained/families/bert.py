@@ -4,8 +4,8 @@ from keras_seq.layers import TransformerBlock
 from keras_seq.models.families.encoders import BertConfig, LogitsBias, masked_lm
 from keras_seq.models.families.transformer import ACTIVATIONS
 from keras_seq.pretrained.families.gpt2 import ACTIVATION_NAMES
-from keras_seq.pretrained.family import Family, Tensor, choice, dropouts, linear, normalization, same
-from keras_seq.pretrained.tensor_table import name_of
+from keras_seq.pretrained.family import Family, Tensor, choice, dropouts, linear, linears, norm, same
+from keras_seq.pretrained.tensor_table import fields_of, name_of
 
 IGNORED = (
     "classifier_dropout directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers "
@@ -24,25 +24,23 @@ def describe(model) -> BertConfig:
     return BertConfig(
         embedding_dim=names["embedding"].output_dim,
         num_layers=len(blocks),
-        num_heads=blocks[0].num_heads,
-        feed_forward_dim=blocks[0].feed_forward_dim,
         context_length=names["positions"].length,
         num_segments=names["segment_embedding"].num_segments,
-        dropout=blocks[0].dropout,
+        **fields_of(blocks[0], "num_heads", "feed_forward_dim", "dropout"),
         activation=name_of(blocks[0].activation, ACTIVATIONS),
         epsilon=names["embedding_normalization"].epsilon,
     )
 
 
-def architecture_of(model) -> str:
-    """Return the class of transformers with the same outputs."""
-    return MASKED_LM if any(isinstance(layer, LogitsBias) for layer in model.layers) else ENCODER
+def is_masked_lm(model) -> bool:
+    """Return whether a model is a masked language model, and not its encoder."""
+    return any(isinstance(layer, LogitsBias) for layer in model.layers)
 
 
-def build(config: BertConfig, vocabulary_size: int, dtype=None, architecture: str = ENCODER) -> tuple:
-    """Build the models of a class of transformers."""
+def build(config, vocabulary_size: int, dtype, architecture: str) -> tuple:
+    """Build the models of a class of transformers, of BERT or ModernBERT."""
     encoder = config.build_model(vocabulary_size, dtype=dtype)
-    if architecture == ENCODER:
+    if architecture.endswith("Model"):
         return (encoder,)
     return (masked_lm(encoder), encoder) if architecture == BOTH else (masked_lm(encoder),)
 
@@ -68,18 +66,16 @@ BERT = Family(
         Tensor("bert.embeddings.word_embeddings.weight", ("embedding/embeddings",)),
         Tensor("bert.embeddings.position_embeddings.weight", ("positions/embeddings",)),
         Tensor("bert.embeddings.token_type_embeddings.weight", ("segment_embedding/embeddings",)),
-        *normalization("bert.embeddings.LayerNorm", "embedding_normalization"),
-        *linear(f"{H}attention.self.query", f"{B}self_attention/query"),
-        *linear(f"{H}attention.self.key", f"{B}self_attention/key"),
-        *linear(f"{H}attention.self.value", f"{B}self_attention/value"),
+        *norm("bert.embeddings.LayerNorm", "embedding_normalization"),
+        *linears(f"{H}attention.self", f"{B}self_attention", query="query", key="key", value="value"),
         *linear(f"{H}attention.output.dense", f"{B}self_attention/output"),
-        *normalization(f"{H}attention.output.LayerNorm", f"{B}self_attention_normalization"),
+        *norm(f"{H}attention.output.LayerNorm", f"{B}self_attention_normalization"),
         *linear(f"{H}intermediate.dense", f"{B}feed_forward/hidden"),
         *linear(f"{H}output.dense", f"{B}feed_forward/output"),
-        *normalization(f"{H}output.LayerNorm", f"{B}feed_forward_normalization"),
+        *norm(f"{H}output.LayerNorm", f"{B}feed_forward_normalization"),
         *linear("bert.pooler.dense", "pooler"),
         *linear("cls.predictions.transform.dense", "head"),
-        *normalization("cls.predictions.transform.LayerNorm", "head_normalization"),
+        *norm("cls.predictions.transform.LayerNorm", "head_normalization"),
         Tensor("cls.predictions.bias", ("logits/bias",)),
     ),
     tied={
@@ -93,7 +89,7 @@ BERT = Family(
         (r"^(?!bert\.|cls\.)", "bert."),
     ),
     describe=describe,
-    architecture_of=architecture_of,
+    architecture_of=lambda model: MASKED_LM if is_masked_lm(model) else ENCODER,
     base_prefix="bert.",
     build=build,
 )

@@ -1,15 +1,15 @@
 """GPT-2 (Radford et al., 2019): `GPT2LMHeadModel`. Its matrices lie as Keras's do, [in, out]."""
 
 from keras_seq.models.families.transformer import ACTIVATIONS, GPT2Config
-from keras_seq.pretrained.family import AS_IT_IS, Family, Setting, Tensor, choice, dropouts, linear, normalization, same
-from keras_seq.pretrained.tensor_table import blocks_of, name_of
+from keras_seq.pretrained.family import AS_IT_IS, Family, Setting, Tensor, choice, dropouts, linear, norm, same
+from keras_seq.pretrained.tensor_table import blocks_of, fields_of, name_of
 
 ACTIVATION_NAMES = {
     **{"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu"},
     **{"silu": "silu", "swish": "silu"},
 }
 IGNORED = "n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout"
-H, B = "transformer.h.{n}.", "block_{n}/"
+H, B, A = "transformer.h.{n}.", "block_{n}/", "block_{n}/self_attention/"
 
 
 def describe(model) -> GPT2Config:
@@ -19,11 +19,8 @@ def describe(model) -> GPT2Config:
     return GPT2Config(
         embedding_dim=model.embedding.output_dim,
         num_layers=len(blocks),
-        num_heads=blocks[0].num_heads,
-        feed_forward_dim=blocks[0].feed_forward_dim,
         context_length=positions.length,
-        dropout=blocks[0].dropout,
-        use_bias=blocks[0].use_bias,
+        **fields_of(blocks[0], "num_heads", "feed_forward_dim", "dropout", "use_bias"),
         activation=name_of(blocks[0].activation, ACTIVATIONS),
         epsilon=normalization.epsilon,
         tie_embeddings=model.head is None,
@@ -59,25 +56,18 @@ GPT2 = Family(
     tensors=(
         Tensor("transformer.wte.weight", ("embedding/embeddings",)),
         Tensor("transformer.wpe.weight", ("positions/embeddings",)),
-        *normalization(f"{H}ln_1", f"{B}self_attention_normalization"),
-        *(
-            Tensor(
-                f"{H}attn.c_attn.{suffix}",
-                tuple(f"{B}self_attention/{part}/{name}" for part in ("query", "key", "value")),
-            )
-            for suffix, name in (("weight", "kernel"), ("bias", "bias"))
-        ),
-        *linear(f"{H}attn.c_proj", f"{B}self_attention/output", AS_IT_IS),
-        *normalization(f"{H}ln_2", f"{B}feed_forward_normalization"),
-        *linear(f"{H}mlp.c_fc", f"{B}feed_forward/hidden", AS_IT_IS),
-        *linear(f"{H}mlp.c_proj", f"{B}feed_forward/output", AS_IT_IS),
-        *normalization("transformer.ln_f", "normalization"),
+        *norm(f"{H}ln_1", f"{B}self_attention_normalization"),
+        *linear(f"{H}attn.c_attn", f"{A}query", f"{A}key", f"{A}value", layout=AS_IT_IS),
+        *linear(f"{H}attn.c_proj", f"{A}output", layout=AS_IT_IS),
+        *norm(f"{H}ln_2", f"{B}feed_forward_normalization"),
+        *linear(f"{H}mlp.c_fc", f"{B}feed_forward/hidden", layout=AS_IT_IS),
+        *linear(f"{H}mlp.c_proj", f"{B}feed_forward/output", layout=AS_IT_IS),
+        *norm("transformer.ln_f", "normalization"),
         *linear("lm_head", "head"),
     ),
     tied={"lm_head.weight": "transformer.wte.weight"},
     buffers=r"transformer\.h\.\d+\.attn\.(masked_)?bias",
     renames=((r"^(?!transformer\.|lm_head\.)", "transformer."),),
     describe=describe,
-    architecture_of=lambda model: "GPT2LMHeadModel",
     eos_token_id=50_256,
 )

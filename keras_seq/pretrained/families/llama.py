@@ -10,10 +10,11 @@ import re
 from keras_seq import checks
 from keras_seq.layers import RotaryPositions
 from keras_seq.models.families.transformer import LlamaConfig
-from keras_seq.pretrained.family import Family, Setting, Tensor, choice, dropouts, fixed, linear, normalization, same
-from keras_seq.pretrained.tensor_table import blocks_of
+from keras_seq.pretrained.family import Family, Setting, Tensor, choice, dropouts, fixed, linear, linears, norm, same
+from keras_seq.pretrained.tensor_table import blocks_of, fields_of
 
 BASE = 10_000.0  # where config.json does not say it
+ROPE = {"rope_theta": BASE, "rope_scaling": None, "rope_parameters": None}
 KEYS = {  # of each rope_type, and the arguments of RotaryPositions that say the same
     "default": {},
     "linear": {"factor": "scaling_factor"},
@@ -31,19 +32,14 @@ KEYS = {  # of each rope_type, and the arguments of RotaryPositions that say the
     },
 }
 OPTIONAL = {"yarn": {"beta_slow", "beta_fast"}}  # by rope_type
-H, B = "model.layers.{n}.", "block_{n}/"
-
-
-def _read_rotary(values):
-    return {"positions": positions_of(*rope_values(values))}
+H, B, A = "model.layers.{n}.", "block_{n}/", "block_{n}/self_attention"
+GATED = {"gate_proj": "gate", "up_proj": "hidden", "down_proj": "output"}  # a feed-forward layer's matrices
 
 
 def positions_of(rope: dict, name: str, **arguments) -> RotaryPositions:
     """Return the rotary positions of an object with `rope_theta` and `rope_type`, by the name of the object's key."""
     rope = dict(rope)
-    kind = rope.pop("rope_type")
-    if not isinstance(kind, str) or kind not in KEYS:
-        raise ValueError(f"{name}: rope_type={kind!r}; expected one of {', '.join(KEYS)}")
+    kind = checks.one_of(f"{name}: rope_type", rope.pop("rope_type"), KEYS)
     base, amplitude = rope.pop("rope_theta"), rope.pop("attention_factor", None) if kind == "yarn" else None
     for key in KEYS[kind]:
         if rope.get(key) is None and key not in OPTIONAL.get(kind, ()):
@@ -59,9 +55,12 @@ def positions_of(rope: dict, name: str, **arguments) -> RotaryPositions:
         if not math.isclose(amplitude, 0.1 * math.log(rope["factor"]) + 1):
             raise ValueError(f"{name}: attention_factor={amplitude}; expected 0.1 ln(factor) + 1")
     arguments |= {argument: rope[key] for key, argument in KEYS[kind].items() if rope.get(key) is not None}
-    keys = {"base": "rope_theta"} | {argument: key for key, argument in KEYS[kind].items()}
     scaling = None if kind == "default" else kind
-    return rotary(keys, base=float(base), scaling=scaling, **arguments)
+    try:
+        return RotaryPositions(base=float(base), scaling=scaling, **arguments)
+    except ValueError as error:
+        keys = {"base": "rope_theta"} | {argument: key for key, argument in KEYS[kind].items()}
+        raise ValueError(re.sub(r"\b\w+\b(?==)", lambda match: keys.get(match[0], match[0]), str(error))) from None
 
 
 def take_share(rope: dict, name: str, values: dict, default: float) -> float:
@@ -95,15 +94,6 @@ def rope_values(values: dict) -> tuple[dict, str]:
     return rope, name
 
 
-def rotary(keys: dict[str, str], **arguments) -> RotaryPositions:
-    """Return rotary positions, or raise a ValueError with the keys of config.json instead of arguments."""
-    try:
-        return RotaryPositions(**arguments)
-    except ValueError as error:
-        message = re.sub(r"\b\w+\b(?==)", lambda match: keys.get(match[0], match[0]), str(error))
-        raise ValueError(message) from None
-
-
 def scaling_of(positions: RotaryPositions) -> dict:
     """Return the keys that say how rotations are scaled."""
     keys = KEYS.get(positions.scaling, {})
@@ -127,46 +117,38 @@ def describe(model) -> LlamaConfig:
     return LlamaConfig(
         embedding_dim=model.embedding.output_dim,
         num_layers=len(blocks),
-        num_heads=block.num_heads,
         num_key_value_heads=block.num_key_value_heads or block.num_heads,
-        feed_forward_dim=block.feed_forward_dim,
         context_length=model.context_length,
-        dropout=block.dropout,
-        activation=block.activation,
-        key_dim=block.key_dim,
-        positions=block.positions,
         epsilon=others[-1].epsilon,
-        attention_bias=block.attention_bias,
-        attention_output_bias=block.attention_output_bias,
-        feed_forward_bias=block.feed_forward_bias,
-        use_qk_norm=block.use_qk_norm,
-        use_output_gate=block.use_output_gate,
-        use_sinks=block.use_sinks,
+        **fields_of(block, "num_heads", "key_dim", "positions", "feed_forward_dim", "activation", "dropout"),
+        **fields_of(block, "attention_bias", "attention_output_bias", "feed_forward_bias"),
+        **fields_of(block, "use_qk_norm", "use_output_gate", "use_sinks"),
         sliding_window=last.sliding_window,
         full_attention_layers=sum(block.sliding_window is None for block in blocks) if last.sliding_window else 0,
         tie_embeddings=model.head is None,
     )
 
 
-def _heads(default_heads, default_key_dim, omitted=False):
-    """Return the settings of `num_key_value_heads` and `head_dim`, None for those that follow from others."""
+def key_value_heads(default: int | None) -> Setting:
+    """Return the setting of `num_key_value_heads`, where null stands for one for each head of queries."""
 
     def read(values):
-        size, num_heads = values["hidden_size"], values["num_attention_heads"]
-        heads, width = values["num_key_value_heads"], values.get("head_dim")
-        width = None if width == size / num_heads else width
-        return {"num_key_value_heads": num_heads if heads is None else heads, "key_dim": width}
+        heads = values["num_key_value_heads"]
+        return {"num_key_value_heads": values["num_attention_heads"] if heads is None else heads}
 
-    def write(config):
-        width = config.key_dim or config.embedding_dim // config.num_heads
-        return {"num_key_value_heads": config.num_key_value_heads} | ({} if omitted else {"head_dim": width})
+    write = lambda config: {"num_key_value_heads": config.num_key_value_heads}  # noqa: E731
+    return Setting({"num_key_value_heads": default}, read, write)
 
-    return Setting(
-        {"num_key_value_heads": default_heads} | ({} if omitted else {"head_dim": default_key_dim}),
-        read,
-        write,
-        {"key_dim": "head_dim"},
-    )
+
+def _head_dim(default):
+    """Return the setting of `head_dim`; a field of None follows from the other sizes."""
+
+    def read(values):
+        width = values["head_dim"]
+        return {"key_dim": None if width == values["hidden_size"] / values["num_attention_heads"] else width}
+
+    write = lambda config: {"head_dim": config.key_dim or config.embedding_dim // config.num_heads}  # noqa: E731
+    return Setting({"head_dim": default}, read, write, {"key_dim": "head_dim"})
 
 
 def _read_windows(values):
@@ -204,7 +186,7 @@ _SHARED = (
     same("rms_norm_eps", "epsilon", 1e-6),
     same("tie_word_embeddings", "tie_embeddings", False),
     dropouts(attention_dropout=0.0),
-    Setting({"rope_theta": BASE, "rope_scaling": None, "rope_parameters": None}, _read_rotary, write_rotary),
+    Setting(ROPE, lambda values: {"positions": positions_of(*rope_values(values))}, write_rotary),
 )
 _ATTENTION_BIAS = Setting(
     {"attention_bias": False},
@@ -220,7 +202,8 @@ LLAMA = Family(
         same("intermediate_size", "feed_forward_dim", 11_008),
         same("max_position_embeddings", "context_length", 2048),
         *_SHARED,
-        _heads(None, None),
+        key_value_heads(None),
+        _head_dim(None),
         _ATTENTION_BIAS,
         same("mlp_bias", "feed_forward_bias", False),
     ),
@@ -228,25 +211,19 @@ LLAMA = Family(
     ignored=frozenset({"pretraining_tp"}),
     tensors=(
         Tensor("model.embed_tokens.weight", ("embedding/embeddings",)),
-        *normalization(f"{H}input_layernorm", f"{B}self_attention_normalization"),
-        *linear(f"{H}self_attn.q_proj", f"{B}self_attention/query"),
-        *linear(f"{H}self_attn.k_proj", f"{B}self_attention/key"),
-        *linear(f"{H}self_attn.v_proj", f"{B}self_attention/value"),
-        *linear(f"{H}self_attn.o_proj", f"{B}self_attention/output"),
-        *normalization(f"{H}self_attn.q_norm", f"{B}self_attention/query_normalization"),
-        *normalization(f"{H}self_attn.k_norm", f"{B}self_attention/key_normalization"),
-        *normalization(f"{H}post_attention_layernorm", f"{B}feed_forward_normalization"),
-        *linear(f"{H}mlp.gate_proj", f"{B}feed_forward/gate"),
-        *linear(f"{H}mlp.up_proj", f"{B}feed_forward/hidden"),
-        *linear(f"{H}mlp.down_proj", f"{B}feed_forward/output"),
-        *normalization("model.norm", "normalization"),
+        *norm(f"{H}input_layernorm", f"{B}self_attention_normalization"),
+        *linears(f"{H}self_attn", A, q_proj="query", k_proj="key", v_proj="value", o_proj="output"),
+        *norm(f"{H}self_attn.q_norm", f"{A}/query_normalization"),
+        *norm(f"{H}self_attn.k_norm", f"{A}/key_normalization"),
+        *norm(f"{H}post_attention_layernorm", f"{B}feed_forward_normalization"),
+        *linears(f"{H}mlp", f"{B}feed_forward", **GATED),
+        *norm("model.norm", "normalization"),
         *linear("lm_head", "head"),
     ),
     tied={"lm_head.weight": "model.embed_tokens.weight"},
     buffers=r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
     renames=((r"^(?!model\.|lm_head\.)", "model."),),
     describe=describe,
-    architecture_of=lambda model: "LlamaForCausalLM",
 )
 
 
@@ -262,7 +239,6 @@ def _variant(model_type, class_name, *settings, feed_forward_dim, context_length
         architectures=(f"{class_name}ForCausalLM", f"{class_name}Model"),
         settings=(*_SIZES, *_SHARED, *sizes, *settings),
         ignored=frozenset(),
-        architecture_of=lambda model: f"{class_name}ForCausalLM",
     )
 
 
@@ -270,7 +246,8 @@ MISTRAL = _variant(
     "mistral",
     "Mistral",
     same("sliding_window", "sliding_window", 4096),
-    _heads(8, None),
+    key_value_heads(8),
+    _head_dim(None),
     feed_forward_dim=14_336,
     context_length=4096 * 32,
 )
@@ -283,7 +260,7 @@ QWEN2 = _variant(
     "qwen2",
     "Qwen2",
     _QWEN_WINDOWS,
-    _heads(32, None, omitted=True),
+    key_value_heads(32),
     fixed(attention_bias=True),
     feed_forward_dim=22_016,
     context_length=32_768,
@@ -292,7 +269,8 @@ QWEN3 = _variant(
     "qwen3",
     "Qwen3",
     _QWEN_WINDOWS,
-    _heads(32, 128),
+    key_value_heads(32),
+    _head_dim(128),
     _ATTENTION_BIAS,
     fixed(use_qk_norm=True),
     feed_forward_dim=22_016,

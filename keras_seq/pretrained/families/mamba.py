@@ -5,8 +5,8 @@ import math
 from keras_seq import checks
 from keras_seq.layers import Mamba2, SelectiveStateSpace
 from keras_seq.models.families.linear import Mamba2Config, MambaConfig
-from keras_seq.pretrained.family import CONVOLUTION, TRANSPOSED, Family, Setting, Tensor, linear, normalization, same
-from keras_seq.pretrained.tensor_table import blocks_of
+from keras_seq.pretrained.family import CONVOLUTION, Family, Setting, Tensor, linear, norm, same
+from keras_seq.pretrained.tensor_table import blocks_of, fields_of
 
 IGNORED = (
     "residual_in_fp32 time_step_scale time_step_min time_step_max time_step_init_scheme time_step_floor "
@@ -23,7 +23,6 @@ NAMES = {  # what is stored once, and how older files call the tensors
 }
 CONSTANTS = {"use_conv_bias": True, "hidden_act": "silu", "rms_norm": True}
 H, B, B2 = "backbone.layers.{n}.", "block_{n}/mamba/", "block_{n}/mamba2/"
-IN = "input", "bc", "dt"  # of Mamba-2: gate and u, B and C, and the time step, side by side in one matrix
 
 
 def _describe(model, kind):
@@ -35,9 +34,7 @@ def _describe(model, kind):
     return layer, {
         "embedding_dim": model.embedding.output_dim,
         "num_layers": len(blocks),
-        "state_dim": layer.state_dim,
-        "kernel_size": layer.kernel_size,
-        "use_bias": layer.use_bias,
+        **fields_of(layer, "state_dim", "kernel_size", "use_bias"),
         "epsilon": others[-1].epsilon,
         "tie_embeddings": model.head is None,
         "dropout": blocks[0].dropout,
@@ -55,23 +52,21 @@ def describe_mamba2(model) -> Mamba2Config:
     """Return the config that builds a model."""
     layer, fields = _describe(model, Mamba2)
     head_dim = _head_dim(fields["embedding_dim"], layer.num_heads, layer.head_dim)
-    return Mamba2Config(**fields, num_heads=layer.num_heads, head_dim=head_dim, num_groups=layer.num_groups)
+    return Mamba2Config(**fields, **fields_of(layer, "num_heads", "num_groups"), head_dim=head_dim)
 
 
-def _tensors(path, before, after, last=()):
-    """Return the tensors of a model, whose mixers have some before and after the convolution, and before the output."""
+def _tensors(path, *own):
+    """Return the tensors of a model, whose mixers have some of their own."""
     return (
         Tensor("backbone.embeddings.weight", ("embedding/embeddings",)),
-        *normalization(f"{H}norm", "block_{n}/normalization"),
-        *before,
+        *norm(f"{H}norm", "block_{n}/normalization"),
+        *own,
         Tensor(f"{H}mixer.conv1d.weight", (f"{path}convolution/kernel",), CONVOLUTION),
         Tensor(f"{H}mixer.conv1d.bias", (f"{path}convolution/bias",)),
-        *after,
         Tensor(f"{H}mixer.A_log", (f"{path}log_a",)),
         Tensor(f"{H}mixer.D", (f"{path}skip",)),
-        *last,
         *linear(f"{H}mixer.out_proj", f"{path}output"),
-        *normalization("backbone.norm_f", "normalization"),
+        *norm("backbone.norm_f", "normalization"),
         *linear("lm_head", "head"),
     )
 
@@ -83,11 +78,7 @@ def _read_rank(values):
     return {"dt_rank": None if rank in ("auto", default) else rank}
 
 
-def _write_rank(config):
-    return {"time_step_rank": config.dt_rank or -(-config.embedding_dim // 16)}
-
-
-def _read_inner(values):
+def _read_expand(values):
     if values["intermediate_size"] not in (None, values["expand"] * values["hidden_size"]):
         raise ValueError(f"intermediate_size={values['intermediate_size']}; expected expand * hidden_size")
     return {"expand": values["expand"]}
@@ -103,11 +94,15 @@ MAMBA = Family(
         same("state_size", "state_dim", 16),
         Setting(
             {"expand": 2, "intermediate_size": None},
-            _read_inner,
+            _read_expand,
             lambda config: {"expand": config.expand, "intermediate_size": config.expand * config.embedding_dim},
         ),
         same("conv_kernel", "kernel_size", 4),
-        Setting({"time_step_rank": "auto"}, _read_rank, _write_rank),
+        Setting(
+            {"time_step_rank": "auto"},
+            _read_rank,
+            lambda config: {"time_step_rank": config.dt_rank or -(-config.embedding_dim // 16)},
+        ),
         same("use_bias", "use_bias", False),
         same("layer_norm_epsilon", "epsilon", 1e-5),
         same("tie_word_embeddings", "tie_embeddings", True),
@@ -116,15 +111,12 @@ MAMBA = Family(
     ignored=frozenset(IGNORED.split()),
     tensors=_tensors(
         B,
-        linear(f"{H}mixer.in_proj", f"{B}input"),
-        (
-            Tensor(f"{H}mixer.x_proj.weight", tuple(f"{B}{part}/kernel" for part in ("dt_down", "b", "c")), TRANSPOSED),
-            *linear(f"{H}mixer.dt_proj", f"{B}dt_up"),
-        ),
+        *linear(f"{H}mixer.in_proj", f"{B}input"),
+        *linear(f"{H}mixer.x_proj", f"{B}dt_down", f"{B}b", f"{B}c"),
+        *linear(f"{H}mixer.dt_proj", f"{B}dt_up"),
     ),
     **NAMES,
     describe=describe_mamba,
-    architecture_of=lambda model: "MambaForCausalLM",
 )
 
 
@@ -134,18 +126,16 @@ def _head_dim(width, num_heads, head_dim):
 
 
 def _read_heads(values):
-    width, expand, num_heads, head_dim = (values[key] for key in ("hidden_size", "expand", "num_heads", "head_dim"))
-    if values["intermediate_size"] not in (None, expand * width):
-        raise ValueError(f"intermediate_size={values['intermediate_size']}; expected expand * hidden_size")
-    if num_heads * head_dim != expand * width:
+    width, num_heads, head_dim = (values[key] for key in ("hidden_size", "num_heads", "head_dim"))
+    if num_heads * head_dim != _read_expand(values)["expand"] * width:
         raise ValueError(f"num_heads={num_heads}, head_dim={head_dim}; expected a product of expand * hidden_size")
     return {"num_heads": num_heads, "head_dim": _head_dim(width, num_heads, head_dim)}
 
 
 def _write_heads(config):
     head_dim = config.mixer(0).head_dim
-    inner = config.num_heads * head_dim
-    return {"num_heads": config.num_heads, "head_dim": head_dim, "expand": inner // config.embedding_dim}
+    expand = config.num_heads * head_dim // config.embedding_dim
+    return {"num_heads": config.num_heads, "head_dim": head_dim, "expand": expand}
 
 
 def _read_limits(values):
@@ -175,14 +165,11 @@ MAMBA2 = Family(
     ignored=frozenset(IGNORED.split()) | {"chunk_size", "time_step_rank", "norm_before_gate"},
     tensors=_tensors(
         B2,
-        (
-            Tensor(f"{H}mixer.in_proj.weight", tuple(f"{B2}{part}/kernel" for part in IN), TRANSPOSED),
-            Tensor(f"{H}mixer.in_proj.bias", tuple(f"{B2}{part}/bias" for part in IN)),
-        ),
-        (Tensor(f"{H}mixer.dt_bias", (f"{B2}dt_bias",)),),
-        (Tensor(f"{H}mixer.norm.weight", (f"{B2}scale",)),),
+        # gate and u, B and C, and the time step, side by side in one matrix
+        *linear(f"{H}mixer.in_proj", f"{B2}input", f"{B2}bc", f"{B2}dt"),
+        Tensor(f"{H}mixer.dt_bias", (f"{B2}dt_bias",)),
+        Tensor(f"{H}mixer.norm.weight", (f"{B2}scale",)),
     ),
     **NAMES,
     describe=describe_mamba2,
-    architecture_of=lambda model: "Mamba2ForCausalLM",
 )

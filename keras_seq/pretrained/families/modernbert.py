@@ -6,23 +6,13 @@ written. `local_attention` is twice the distance that a block with local attenti
 """
 
 from keras_seq.layers import RotaryPositions
-from keras_seq.models.families.encoders import LogitsBias, masked_lm
 from keras_seq.models.families.modernbert import ModernBertConfig
 from keras_seq.models.families.transformer import ACTIVATIONS
+from keras_seq.pretrained.families.bert import build, is_masked_lm
 from keras_seq.pretrained.families.gpt2 import ACTIVATION_NAMES
 from keras_seq.pretrained.families.llama import positions_of, scaling_of
-from keras_seq.pretrained.family import (
-    TRANSPOSED,
-    Family,
-    Setting,
-    Tensor,
-    choice,
-    dropouts,
-    linear,
-    normalization,
-    same,
-)
-from keras_seq.pretrained.tensor_table import name_of
+from keras_seq.pretrained.family import Family, Setting, Tensor, choice, dropouts, linear, norm, same
+from keras_seq.pretrained.tensor_table import fields_of, name_of
 
 ENCODER, MASKED_LM = "ModernBertModel", "ModernBertForMaskedLM"
 IGNORED = (
@@ -31,7 +21,7 @@ IGNORED = (
 )
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 INTERVAL, GLOBAL_BASE, LOCAL_BASE = 3, 160_000.0, 10_000.0  # where config.json does not say it
-H, B, F = "model.layers.{n}.", "block_{n}/", "feed_forward_{n}/"
+H, B, F, A = "model.layers.{n}.", "block_{n}/", "feed_forward_{n}/", "block_{n}/self_attention/"
 
 
 def describe(model) -> ModernBertConfig:
@@ -46,18 +36,15 @@ def describe(model) -> ModernBertConfig:
     return ModernBertConfig(
         embedding_dim=names["embedding"].output_dim,
         num_layers=num_layers,
-        num_heads=attentions[0].num_heads,
-        feed_forward_dim=feed_forward.feed_forward_dim,
-        context_length=names["token_id_check"].context_length,
         global_attention_interval=_interval([attention not in local for attention in attentions]),
-        positions=attentions[0].positions,
-        dropout=feed_forward.dropout,
+        **fields_of(attentions[0], "num_heads", "positions"),
+        **fields_of(feed_forward, "feed_forward_dim", "dropout"),
+        **fields_of(names["token_id_check"], "context_length", "pad_token_id"),
         activation=name_of(feed_forward.activation, ACTIVATIONS),
         epsilon=last.epsilon,
         attention_bias=attentions[0].use_bias,
         feed_forward_bias=feed_forward.use_bias,
         normalization_bias=last.center,
-        pad_token_id=names["token_id_check"].pad_token_id,
         **({"sliding_window": local[0].sliding_window, "local_positions": local[0].positions} if local else {}),
     )
 
@@ -73,14 +60,10 @@ def _kinds(num_layers, interval):
 
 def _read_attention(values):
     """Return which blocks are global, what the others see, and the rotations of both."""
-    num_layers, interval, kinds = (
-        values[key] for key in ("num_hidden_layers", "global_attn_every_n_layers", "layer_types")
-    )
-    if kinds is None:
-        kinds = _kinds(num_layers, interval)
-    is_list = isinstance(kinds, list) and len(kinds) == num_layers
-    implied = _interval([kind == GLOBAL for kind in kinds]) if is_list else 1
-    if not is_list or kinds != _kinds(num_layers, implied):
+    num_layers, interval = values["num_hidden_layers"], values["global_attn_every_n_layers"]
+    kinds = _kinds(num_layers, interval) if values["layer_types"] is None else values["layer_types"]
+    implied = _interval([kind == GLOBAL for kind in kinds]) if kinds and isinstance(kinds, list) else 1
+    if kinds != _kinds(num_layers, implied):
         raise ValueError(
             f"layer_types={kinds!r}; expected num_hidden_layers={num_layers} of them, the first and every n-th after "
             f"it {GLOBAL!r}, the others {LOCAL!r}"
@@ -88,7 +71,6 @@ def _read_attention(values):
     if interval != INTERVAL and kinds != _kinds(num_layers, interval):
         raise ValueError(f"global_attn_every_n_layers={interval}; expected {implied}, as layer_types says")
     fields = {
-        "num_layers": num_layers,
         "global_attention_interval": implied,
         "positions": _positions(values, GLOBAL, "global_rope_theta", GLOBAL_BASE),
     }
@@ -119,7 +101,6 @@ def _write_attention(config):
         for kind, positions in ((GLOBAL, config.positions), (LOCAL, config.local_positions))
     }
     return {
-        "num_hidden_layers": config.num_layers,
         "global_attn_every_n_layers": config.global_attention_interval,
         "layer_types": _kinds(config.num_layers, config.global_attention_interval),
         "local_attention": max(2 * (config.sliding_window - 1), 1),
@@ -129,41 +110,23 @@ def _write_attention(config):
     }
 
 
-def build(config: ModernBertConfig, vocabulary_size: int, dtype=None, architecture: str = ENCODER) -> tuple:
-    """Build the model of a class of transformers."""
-    encoder = config.build_model(vocabulary_size, dtype=dtype)
-    return (encoder if architecture == ENCODER else masked_lm(encoder),)
-
-
-def architecture_of(model) -> str:
-    """Return the class of transformers with the same outputs."""
-    return MASKED_LM if any(isinstance(layer, LogitsBias) for layer in model.layers) else ENCODER
-
-
-def _fused(name, path, parts):
-    """Return the tensors of a dense layer that is several here, side by side."""
-    weight, bias = (tuple(f"{path}/{part}/{kind}" for part in parts) for kind in ("kernel", "bias"))
-    return Tensor(f"{name}.weight", weight, TRANSPOSED), Tensor(f"{name}.bias", bias)
-
-
 MODERNBERT = Family(
     model_type="modernbert",
     architectures=(ENCODER, MASKED_LM),
     config=ModernBertConfig,
     settings=(
         same("hidden_size", "embedding_dim", 768),
+        same("num_hidden_layers", "num_layers", 22),
         same("num_attention_heads", "num_heads", 12),
         same("intermediate_size", "feed_forward_dim", 1152),
         same("max_position_embeddings", "context_length", 8192),
         Setting(
             {
-                **{"num_hidden_layers": 22, "global_attn_every_n_layers": INTERVAL, "layer_types": None},
-                **{"local_attention": 128, "global_rope_theta": GLOBAL_BASE, "local_rope_theta": LOCAL_BASE},
-                "rope_parameters": None,
+                **{"global_attn_every_n_layers": INTERVAL, "layer_types": None, "local_attention": 128},
+                **{"global_rope_theta": GLOBAL_BASE, "local_rope_theta": LOCAL_BASE, "rope_parameters": None},
             },
             _read_attention,
             _write_attention,
-            {"num_layers": "num_hidden_layers"},
         ),
         choice("hidden_activation", "activation", "gelu", ACTIVATION_NAMES),
         same("norm_eps", "epsilon", 1e-5),
@@ -180,23 +143,23 @@ MODERNBERT = Family(
     ignored=frozenset(IGNORED.split()),
     tensors=(
         Tensor("model.embeddings.tok_embeddings.weight", ("embedding/embeddings",)),
-        *normalization("model.embeddings.norm", "embedding_normalization"),
-        *normalization(f"{H}attn_norm", f"{B}normalization"),
-        *_fused(f"{H}attn.Wqkv", f"{B}self_attention", ("query", "key", "value")),
-        *linear(f"{H}attn.Wo", f"{B}self_attention/output"),
-        *normalization(f"{H}mlp_norm", f"{F}normalization"),
-        *_fused(f"{H}mlp.Wi", f"{F}feed_forward", ("gate", "hidden")),
+        *norm("model.embeddings.norm", "embedding_normalization"),
+        *norm(f"{H}attn_norm", f"{B}normalization"),
+        *linear(f"{H}attn.Wqkv", f"{A}query", f"{A}key", f"{A}value"),
+        *linear(f"{H}attn.Wo", f"{A}output"),
+        *norm(f"{H}mlp_norm", f"{F}normalization"),
+        *linear(f"{H}mlp.Wi", f"{F}feed_forward/gate", f"{F}feed_forward/hidden"),
         *linear(f"{H}mlp.Wo", f"{F}feed_forward/output"),
-        *normalization("model.final_norm", "normalization"),
+        *norm("model.final_norm", "normalization"),
         *linear("head.dense", "head"),
-        *normalization("head.norm", "head_normalization"),
+        *norm("head.norm", "head_normalization"),
         Tensor("decoder.bias", ("logits/bias",)),
     ),
     tied={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
     buffers=r"model\.rotary_emb\..*|model\.layers\.\d+\.attn\.rotary_emb\.inv_freq",
     renames=((r"^(?!model\.|head\.|decoder\.)", "model."),),
     describe=describe,
-    architecture_of=architecture_of,
+    architecture_of=lambda model: MASKED_LM if is_masked_lm(model) else ENCODER,
     eos_token_id=50_282,
     base_prefix="model.",
     build=build,

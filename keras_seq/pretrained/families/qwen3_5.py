@@ -10,39 +10,35 @@ import numpy as np
 
 from keras_seq.layers import GatedDeltaNet
 from keras_seq.models.families.hybrid import Qwen35Config
-from keras_seq.pretrained.families.llama import BASE, positions_of, rope_values, take_share, write_rotary
-from keras_seq.pretrained.families.recurrent_gemma import kinds_of, period
+from keras_seq.pretrained.families.llama import GATED, ROPE, positions_of, rope_values, take_share, write_rotary
+from keras_seq.pretrained.families.recurrent_gemma import describe_hybrid, period, write_kinds
 from keras_seq.pretrained.family import (
     CONVOLUTION,
-    TRANSPOSED,
     Family,
     Layout,
     Setting,
     Tensor,
     dropouts,
     linear,
-    normalization,
+    linears,
+    norm,
     same,
 )
+from keras_seq.pretrained.tensor_table import fields_of
 
 H, B, F = "model.layers.{n}.", "block_{n}/", "feed_forward_{n}/"
-D, A = f"{B}gated_deltanet/", f"{B}self_attention/"
+D, A = f"{B}gated_deltanet", f"{B}self_attention"
 KINDS = {"linear_attention": "d", "full_attention": "a"}
 SHARE = 0.25  # of a head that is rotated, where config.json does not say it
 
 
 def describe(model) -> Qwen35Config:
     """Return the config that builds a model."""
-    kinds, attention, delta_net, blocks, others = kinds_of(model, GatedDeltaNet, "d")
-    fields = {}
+    attention, delta_net, fields = describe_hybrid(model, GatedDeltaNet, "d")
     if attention is not None:
-        fields = {
-            "num_heads": attention.num_heads,
-            "num_key_value_heads": attention.num_key_value_heads or attention.num_heads,
-            "key_dim": attention.key_dim or model.embedding.output_dim // attention.num_heads,
-            "positions": attention.positions,
-            "attention_bias": attention.attention_bias,
-        }
+        fields |= fields_of(attention, "num_heads", "positions", "attention_bias")
+        fields["num_key_value_heads"] = attention.num_key_value_heads or attention.num_heads
+        fields["key_dim"] = attention.key_dim or model.embedding.output_dim // attention.num_heads
     if delta_net is not None:
         fields |= {
             "linear_num_key_heads": delta_net.num_key_heads or delta_net.num_heads,
@@ -51,36 +47,19 @@ def describe(model) -> Qwen35Config:
             "linear_value_dim": delta_net.value_dim,
             "kernel_size": delta_net.kernel_size,
         }
-    return Qwen35Config(
-        embedding_dim=model.embedding.output_dim,
-        num_layers=len(kinds),
-        pattern=period(kinds),
-        feed_forward_dim=(attention or blocks[1].layers[0]).feed_forward_dim,
-        context_length=model.context_length,
-        epsilon=others[-1].epsilon,
-        tie_embeddings=model.head is None,
-        dropout=blocks[0].dropout,
-        **fields,
-    )
+    return Qwen35Config(**fields, context_length=model.context_length, tie_embeddings=model.head is None)
 
 
 def _read_kinds(values):
-    types, num_layers, interval = (
-        values[key] for key in ("layer_types", "num_hidden_layers", "full_attention_interval")
-    )
+    types, num_layers = values["layer_types"], values["num_hidden_layers"]
     if types is None:
+        interval = values["full_attention_interval"]
         kinds = "".join("d" if n % interval else "a" for n in range(1, num_layers + 1))
         return {"num_layers": num_layers, "pattern": period(kinds)}
     if not isinstance(types, list) or len(types) != num_layers or not all(t in [*KINDS] for t in types):
         expected = f"num_hidden_layers={num_layers} of {' and '.join(map(repr, KINDS))}"
         raise ValueError(f"layer_types={types!r}; expected {expected}")
     return {"num_layers": num_layers, "pattern": period("".join(KINDS[kind] for kind in types))}
-
-
-def _write_kinds(config):
-    names = {kind: name for name, kind in KINDS.items()}
-    kinds = {"num_hidden_layers": config.num_layers, "layer_types": [names[kind] for kind in config.kinds]}
-    return kinds if "a" in config.kinds else {**kinds, "use_cache": False}  # transformers' cache needs attention
 
 
 def _read_rotation(values):
@@ -104,46 +83,33 @@ def _by_head(num_heads, *widths):
 
 
 def _query_and_gate(shape_of):
-    width = shape_of(f"{A}query_normalization/scale")[0]
-    return _by_head(shape_of(f"{A}query/kernel")[1] // width, width, width)
+    width = shape_of(f"{A}/query_normalization/scale")[0]
+    return _by_head(shape_of(f"{A}/query/kernel")[1] // width, width, width)
 
 
 def _tensors(*projections):
     """Return the tensors, of which Gated DeltaNet's projections differ in the two families."""
     return (
         Tensor("model.embed_tokens.weight", ("embedding/embeddings",)),
-        *normalization(f"{H}input_layernorm", f"{B}normalization"),
+        *norm(f"{H}input_layernorm", f"{B}normalization"),
         *projections,
-        Tensor(f"{H}linear_attn.conv1d.weight", (f"{D}convolution/kernel",), CONVOLUTION),
-        Tensor(f"{H}linear_attn.dt_bias", (f"{D}dt_bias",)),
-        Tensor(f"{H}linear_attn.A_log", (f"{D}log_a",)),
-        Tensor(f"{H}linear_attn.norm.weight", (f"{D}scale",)),
-        *linear(f"{H}linear_attn.out_proj", f"{D}output"),
-        *normalization(f"{H}post_attention_layernorm", f"{F}normalization"),
-        *linear(f"{H}mlp.gate_proj", f"{F}feed_forward/gate"),
-        *linear(f"{H}mlp.up_proj", f"{F}feed_forward/hidden"),
-        *linear(f"{H}mlp.down_proj", f"{F}feed_forward/output"),
-        *normalization(f"{H}input_layernorm", f"{B}self_attention_normalization"),
-        *(
-            Tensor(f"{H}self_attn.q_proj.{tensor}", (f"{A}query/{variable}", f"{A}gate/{variable}"), _query_and_gate)
-            for tensor, variable in (("weight", "kernel"), ("bias", "bias"))
-        ),
-        *linear(f"{H}self_attn.k_proj", f"{A}key"),
-        *linear(f"{H}self_attn.v_proj", f"{A}value"),
-        *linear(f"{H}self_attn.o_proj", f"{A}output"),
-        *normalization(f"{H}self_attn.q_norm", f"{A}query_normalization"),
-        *normalization(f"{H}self_attn.k_norm", f"{A}key_normalization"),
-        *normalization(f"{H}post_attention_layernorm", f"{B}feed_forward_normalization"),
-        *linear(f"{H}mlp.gate_proj", f"{B}feed_forward/gate"),
-        *linear(f"{H}mlp.up_proj", f"{B}feed_forward/hidden"),
-        *linear(f"{H}mlp.down_proj", f"{B}feed_forward/output"),
-        *normalization("model.norm", "normalization"),
+        Tensor(f"{H}linear_attn.conv1d.weight", (f"{D}/convolution/kernel",), CONVOLUTION),
+        Tensor(f"{H}linear_attn.dt_bias", (f"{D}/dt_bias",)),
+        Tensor(f"{H}linear_attn.A_log", (f"{D}/log_a",)),
+        Tensor(f"{H}linear_attn.norm.weight", (f"{D}/scale",)),
+        *linear(f"{H}linear_attn.out_proj", f"{D}/output"),
+        *norm(f"{H}post_attention_layernorm", f"{F}normalization"),
+        *linears(f"{H}mlp", f"{F}feed_forward", **GATED),
+        *norm(f"{H}input_layernorm", f"{B}self_attention_normalization"),
+        *linear(f"{H}self_attn.q_proj", f"{A}/query", f"{A}/gate", layout=_query_and_gate),
+        *linears(f"{H}self_attn", A, k_proj="key", v_proj="value", o_proj="output"),
+        *norm(f"{H}self_attn.q_norm", f"{A}/query_normalization"),
+        *norm(f"{H}self_attn.k_norm", f"{A}/key_normalization"),
+        *norm(f"{H}post_attention_layernorm", f"{B}feed_forward_normalization"),
+        *linears(f"{H}mlp", f"{B}feed_forward", **GATED),
+        *norm("model.norm", "normalization"),
         *linear("lm_head", "head"),
     )
-
-
-def _kernels(*names):
-    return tuple(f"{D}{name}/kernel" for name in names)
 
 
 def _settings(num_layers, embedding_dim, feed_forward_dim, num_key_value_heads):
@@ -152,7 +118,7 @@ def _settings(num_layers, embedding_dim, feed_forward_dim, num_key_value_heads):
         Setting(
             {"num_hidden_layers": num_layers, "layer_types": None, "full_attention_interval": 4},
             _read_kinds,
-            _write_kinds,
+            lambda config: write_kinds(config.num_layers, "layer_types", KINDS, config.kinds),
             {"num_layers": "num_hidden_layers", "pattern": "layer_types"},
         ),
         same("hidden_size", "embedding_dim", embedding_dim),
@@ -169,11 +135,7 @@ def _settings(num_layers, embedding_dim, feed_forward_dim, num_key_value_heads):
         same("attention_bias", "attention_bias", False),
         same("rms_norm_eps", "epsilon", 1e-6),
         same("tie_word_embeddings", "tie_embeddings", False),
-        Setting(
-            {"rope_theta": BASE, "rope_scaling": None, "rope_parameters": None, "partial_rotary_factor": SHARE},
-            _read_rotation,
-            _write_rotation,
-        ),
+        Setting(ROPE | {"partial_rotary_factor": SHARE}, _read_rotation, _write_rotation),
         dropouts(attention_dropout=0.0),
     )
 
@@ -186,16 +148,13 @@ QWEN3_5 = Family(
     constants={"hidden_act": "silu", "attn_output_gate": True},
     ignored=frozenset({"mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mlp_only_layers"}),
     tensors=_tensors(
-        Tensor(f"{H}linear_attn.in_proj_qkv.weight", _kernels("query", "key", "value"), TRANSPOSED),
-        *linear(f"{H}linear_attn.in_proj_z", f"{D}gate"),
-        *linear(f"{H}linear_attn.in_proj_b", f"{D}beta"),
-        *linear(f"{H}linear_attn.in_proj_a", f"{D}dt"),
+        *linear(f"{H}linear_attn.in_proj_qkv", f"{D}/query", f"{D}/key", f"{D}/value"),
+        *linears(f"{H}linear_attn", D, in_proj_z="gate", in_proj_b="beta", in_proj_a="dt"),
     ),
     tied={"lm_head.weight": "model.embed_tokens.weight"},
     buffers=r"model\.(mtp|visual)\..*",  # what predicts further ids, and what reads images
     renames=((r"^model\.language_model\.", "model."), (r"^(?!model\.|lm_head\.)", "model.")),
     describe=describe,
-    architecture_of=lambda model: "Qwen3_5ForCausalLM",
 )
 
 
@@ -216,9 +175,10 @@ def _next_tensors(config):
     values_per_key = config.linear_num_value_heads // heads
     values = values_per_key * config.linear_value_dim
     qkvz, ba = _by_head(heads, keys, keys, values, values), _by_head(heads, values_per_key, values_per_key)
+    parts = (f"{D}/{part}" for part in ("query", "key", "value", "gate"))
     return _tensors(
-        Tensor(f"{H}linear_attn.in_proj_qkvz.weight", _kernels("query", "key", "value", "gate"), qkvz),
-        Tensor(f"{H}linear_attn.in_proj_ba.weight", _kernels("beta", "dt"), ba),
+        *linear(f"{H}linear_attn.in_proj_qkvz", *parts, layout=qkvz),
+        *linear(f"{H}linear_attn.in_proj_ba", f"{D}/beta", f"{D}/dt", layout=ba),
     )
 
 
@@ -240,5 +200,4 @@ QWEN3_NEXT = dataclasses.replace(
     ),
     ignored=QWEN3_5.ignored - {"mlp_only_layers"} | {*_OF_EXPERTS.split()},
     tensors=_next_tensors,
-    architecture_of=lambda model: "Qwen3NextForCausalLM",
 )

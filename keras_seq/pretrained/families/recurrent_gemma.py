@@ -2,21 +2,11 @@
 
 from keras_seq.layers import GriffinRecurrentBlock, TransformerBlock
 from keras_seq.models.families.hybrid import RecurrentGemmaConfig
-from keras_seq.pretrained.families.llama import BASE, positions_of, rope_values, take_share
-from keras_seq.pretrained.family import (
-    CONVOLUTION,
-    Family,
-    Layout,
-    Setting,
-    Tensor,
-    dropouts,
-    linear,
-    normalization,
-    same,
-)
-from keras_seq.pretrained.tensor_table import blocks_of
+from keras_seq.pretrained.families.llama import GATED, ROPE, key_value_heads, positions_of, rope_values, take_share
+from keras_seq.pretrained.family import CONVOLUTION, Family, Layout, Setting, Tensor, dropouts, linears, norm, same
+from keras_seq.pretrained.tensor_table import blocks_of, fields_of
 
-H, B, F = "model.layers.{n}.", "block_{n}/", "feed_forward_{n}/"
+H, B, F, A = "model.layers.{n}.", "block_{n}/", "feed_forward_{n}/", "block_{n}/self_attention"
 KINDS = {"recurrent": "r", "attention": "a"}
 SHARE = 0.5  # of a head that is rotated, where config.json does not say it
 BLOCKS = Layout(  # [H, W, W]; ours has the H matrices side by side, [W, H W]
@@ -25,8 +15,8 @@ BLOCKS = Layout(  # [H, W, W]; ours has the H matrices side by side, [W, H W]
 )
 
 
-def kinds_of(model, mixer_class: type, letter: str) -> tuple:
-    """Return the kinds of the blocks, an attention block and a mixer or None, all blocks, and the other layers."""
+def describe_hybrid(model, mixer_class: type, letter: str) -> tuple:
+    """Return an attention block and a mixer of a model, or None, and the fields that all hybrid configs have."""
     blocks, others = blocks_of(model)
     kinds, attention, mixer = "", None, None
     for block in blocks:
@@ -36,35 +26,29 @@ def kinds_of(model, mixer_class: type, letter: str) -> tuple:
             kinds, mixer = f"{kinds}{letter}", block.layers[0]
     if attention is None and mixer is None:
         raise ValueError(f"{model.name} has neither attention nor {mixer_class.__name__}")
-    return kinds, attention, mixer, blocks, others
+    fields = {
+        "embedding_dim": model.embedding.output_dim,
+        "num_layers": len(kinds),
+        "pattern": period(kinds),
+        "feed_forward_dim": (attention or blocks[1].layers[0]).feed_forward_dim,
+        "epsilon": others[-1].epsilon,
+        "dropout": blocks[0].dropout,
+    }
+    return attention, mixer, fields
 
 
 def describe(model) -> RecurrentGemmaConfig:
     """Return the config that builds a model."""
-    kinds, attention, recurrent, blocks, others = kinds_of(model, GriffinRecurrentBlock, "r")
-    fields = {}
+    attention, recurrent, fields = describe_hybrid(model, GriffinRecurrentBlock, "r")
     if attention is not None:
-        fields = {
-            "num_key_value_heads": attention.num_key_value_heads or attention.num_heads,
-            "sliding_window": attention.sliding_window,
-            "positions": attention.positions,
-            "attention_bias": attention.attention_bias,
-        }
+        fields |= fields_of(attention, "sliding_window", "positions", "attention_bias")
+        fields["num_key_value_heads"] = attention.num_key_value_heads or attention.num_heads
     if recurrent is not None:
         width = recurrent.num_heads * recurrent.head_dim
         fields["lru_width"] = None if width == model.embedding.output_dim else width
         fields["kernel_size"] = recurrent.kernel_size
-    return RecurrentGemmaConfig(
-        embedding_dim=model.embedding.output_dim,
-        num_layers=len(kinds),
-        pattern=period(kinds),
-        num_heads=(attention or recurrent).num_heads,
-        feed_forward_dim=(attention or blocks[1].layers[0]).feed_forward_dim,
-        logit_soft_cap=model.embedding.logit_soft_cap,
-        epsilon=others[-1].epsilon,
-        dropout=blocks[0].dropout,
-        **fields,
-    )
+    num_heads, logit_soft_cap = (attention or recurrent).num_heads, model.embedding.logit_soft_cap
+    return RecurrentGemmaConfig(**fields, num_heads=num_heads, logit_soft_cap=logit_soft_cap)
 
 
 def period(kinds: str) -> str:
@@ -81,35 +65,17 @@ def _read_kinds(values):
     return {"num_layers": num_layers, "pattern": period((kinds * num_layers)[:num_layers])}
 
 
-def _write_kinds(config):
-    names = {kind: name for name, kind in KINDS.items()}
-    kinds = {"num_hidden_layers": config.num_layers, "block_types": [names[kind] for kind in config.pattern]}
-    return kinds if "a" in config.pattern else {**kinds, "use_cache": False}  # transformers' cache needs attention
+def write_kinds(num_layers: int, key: str, names: dict[str, str], kinds: str) -> dict:
+    """Return the keys that say the kinds of the blocks, by a dictionary from their names to letters."""
+    names = {kind: name for name, kind in names.items()}
+    keys = {"num_hidden_layers": num_layers, key: [names[kind] for kind in kinds]}
+    return keys if "a" in kinds else {**keys, "use_cache": False}  # transformers' cache needs attention
 
 
-def _read_widths(values):
-    width, num_heads = values["hidden_size"], values["num_attention_heads"]
-    if values["head_dim"] not in (None, width // num_heads):
+def _check_head_dim(values):
+    if values["head_dim"] not in (None, values["hidden_size"] // values["num_attention_heads"]):
         raise ValueError(f"head_dim={values['head_dim']}; expected hidden_size / num_attention_heads")
-    heads, units = values["num_key_value_heads"], values["lru_width"]
-    return {
-        "embedding_dim": width,
-        "num_heads": num_heads,
-        "num_key_value_heads": num_heads if heads is None else heads,
-        "lru_width": None if units == width else units,
-        "feed_forward_dim": values["intermediate_size"] // 2,  # transformers halves it, too
-    }
-
-
-def _write_widths(config):
-    return {
-        "hidden_size": config.embedding_dim,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_key_value_heads,
-        "head_dim": config.embedding_dim // config.num_heads,
-        "lru_width": config.lru_width or config.embedding_dim,
-        "intermediate_size": 2 * config.feed_forward_dim,
-    }
+    return {}
 
 
 def _read_rotation(values):
@@ -140,32 +106,32 @@ RECURRENT_GEMMA = Family(
         Setting(
             {"num_hidden_layers": 26, "block_types": ["recurrent", "recurrent", "attention"]},
             _read_kinds,
-            _write_kinds,
+            lambda config: write_kinds(config.num_layers, "block_types", KINDS, config.pattern),
             {"num_layers": "num_hidden_layers", "pattern": "block_types"},
         ),
+        same("hidden_size", "embedding_dim", 2560),
+        same("num_attention_heads", "num_heads", 10),
+        key_value_heads(None),
         Setting(
-            {
-                **{"hidden_size": 2560, "num_attention_heads": 10, "num_key_value_heads": None, "head_dim": None},
-                **{"lru_width": None, "intermediate_size": 7680},
-            },
-            _read_widths,
-            _write_widths,
-            {
-                "embedding_dim": "hidden_size",
-                "num_heads": "num_attention_heads",
-                "feed_forward_dim": "intermediate_size",
-            },
+            {"head_dim": None}, _check_head_dim, lambda config: {"head_dim": config.embedding_dim // config.num_heads}
+        ),
+        Setting(
+            {"lru_width": None},
+            lambda values: {"lru_width": None if values["lru_width"] == values["hidden_size"] else values["lru_width"]},
+            lambda config: {"lru_width": config.lru_width or config.embedding_dim},
+        ),
+        Setting(
+            {"intermediate_size": 7680},
+            lambda values: {"feed_forward_dim": values["intermediate_size"] // 2},  # transformers halves it, too
+            lambda config: {"intermediate_size": 2 * config.feed_forward_dim},
+            {"feed_forward_dim": "intermediate_size"},
         ),
         same("conv1d_width", "kernel_size", 4),
         same("attention_window_size", "sliding_window", 2048),
         same("attention_bias", "attention_bias", False),
         same("logits_soft_cap", "logit_soft_cap", 30.0),
         same("rms_norm_eps", "epsilon", 1e-6),
-        Setting(
-            {"rope_theta": BASE, "rope_scaling": None, "rope_parameters": None, "partial_rotary_factor": SHARE},
-            _read_rotation,
-            _write_rotation,
-        ),
+        Setting(ROPE | {"partial_rotary_factor": SHARE}, _read_rotation, _write_rotation),
         dropouts(attention_dropout=0.0),
     ),
     constants={
@@ -176,33 +142,23 @@ RECURRENT_GEMMA = Family(
     ignored=frozenset({"w_init_variance_scale", "final_w_init_variance_scale", "layer_types", "_block_types"}),
     tensors=(
         Tensor("model.embed_tokens.weight", ("embedding/embeddings",)),
-        *normalization(f"{H}temporal_pre_norm", f"{B}normalization"),
-        *linear(f"{H}temporal_block.linear_x", f"{B}hawk/input"),
-        *linear(f"{H}temporal_block.linear_y", f"{B}hawk/gate"),
-        *linear(f"{H}temporal_block.linear_out", f"{B}hawk/output"),
+        *norm(f"{H}temporal_pre_norm", f"{B}normalization"),
+        *linears(f"{H}temporal_block", f"{B}hawk", linear_x="input", linear_y="gate", linear_out="output"),
         Tensor(f"{H}temporal_block.conv_1d.weight", (f"{B}hawk/convolution/kernel",), CONVOLUTION),
         Tensor(f"{H}temporal_block.conv_1d.bias", (f"{B}hawk/convolution/bias",)),
         Tensor(f"{H}temporal_block.rg_lru.recurrent_param", (f"{B}hawk/rg_lru/decay",)),
         *_gate(f"{H}temporal_block.rg_lru.input_gate", f"{B}hawk/rg_lru/input_gate"),
         *_gate(f"{H}temporal_block.rg_lru.recurrent_gate", f"{B}hawk/rg_lru/recurrence_gate"),
-        *normalization(f"{H}channel_pre_norm", f"{F}normalization"),
-        *linear(f"{H}mlp_block.gate_proj", f"{F}feed_forward/gate"),
-        *linear(f"{H}mlp_block.up_proj", f"{F}feed_forward/hidden"),
-        *linear(f"{H}mlp_block.down_proj", f"{F}feed_forward/output"),
-        *normalization(f"{H}temporal_pre_norm", f"{B}self_attention_normalization"),
-        *linear(f"{H}temporal_block.q_proj", f"{B}self_attention/query"),
-        *linear(f"{H}temporal_block.k_proj", f"{B}self_attention/key"),
-        *linear(f"{H}temporal_block.v_proj", f"{B}self_attention/value"),
-        *linear(f"{H}temporal_block.o_proj", f"{B}self_attention/output"),
-        *normalization(f"{H}channel_pre_norm", f"{B}feed_forward_normalization"),
-        *linear(f"{H}mlp_block.gate_proj", f"{B}feed_forward/gate"),
-        *linear(f"{H}mlp_block.up_proj", f"{B}feed_forward/hidden"),
-        *linear(f"{H}mlp_block.down_proj", f"{B}feed_forward/output"),
-        *normalization("model.final_norm", "normalization"),
+        *norm(f"{H}channel_pre_norm", f"{F}normalization"),
+        *linears(f"{H}mlp_block", f"{F}feed_forward", **GATED),
+        *norm(f"{H}temporal_pre_norm", f"{B}self_attention_normalization"),
+        *linears(f"{H}temporal_block", A, q_proj="query", k_proj="key", v_proj="value", o_proj="output"),
+        *norm(f"{H}channel_pre_norm", f"{B}feed_forward_normalization"),
+        *linears(f"{H}mlp_block", f"{B}feed_forward", **GATED),
+        *norm("model.final_norm", "normalization"),
     ),
     tied={"lm_head.weight": "model.embed_tokens.weight"},
     buffers=r"model\.normalizer|model\.layers\.\d+\.temporal_block\.rotary_emb\.inv_freq",
     renames=((r"^(?!model\.|lm_head\.)", "model."),),
     describe=describe,
-    architecture_of=lambda model: "RecurrentGemmaForCausalLM",
 )

@@ -10,18 +10,8 @@ from keras_seq import checks
 from keras_seq.models.families.seq2seq import EncoderDecoder
 from keras_seq.models.families.t5 import T5Config
 from keras_seq.models.families.transformer import ACTIVATIONS
-from keras_seq.pretrained.family import (
-    TRANSPOSED,
-    Family,
-    Setting,
-    Tensor,
-    choice,
-    dropouts,
-    linear,
-    normalization,
-    same,
-)
-from keras_seq.pretrained.tensor_table import name_of
+from keras_seq.pretrained.family import Family, Setting, Tensor, choice, dropouts, linear, linears, norm, same
+from keras_seq.pretrained.tensor_table import fields_of, name_of
 
 SCALED, TIED, HEAD = "scale_decoder_outputs", "tie_word_embeddings", "lm_head.weight"
 ACTIVATION_NAMES = {  # "gated-gelu" is transformers' name of gelu_new, too
@@ -30,11 +20,6 @@ ACTIVATION_NAMES = {  # "gated-gelu" is transformers' name of gelu_new, too
 }
 ATTENTIONS = {"self_attention": "SelfAttention", "cross_attention": "EncDecAttention"}
 BUFFERS = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"  # of old files, not used
-
-
-def _read_layers(values):
-    encoder, decoder = values["num_layers"], values["num_decoder_layers"]
-    return {"num_encoder_layers": encoder, "num_decoder_layers": encoder if decoder is None else decoder}
 
 
 def _check_activation(values):
@@ -47,11 +32,9 @@ def _check_activation(values):
     return {}
 
 
-def _read_head(values):
-    tied, scaled = values[TIED], values[SCALED]
-    if scaled is not None:
-        checks.boolean(SCALED, scaled)
-    return {"tie_embeddings": tied, "scale_logits": tied if scaled is None else scaled}
+def _read_scale(values):
+    scaled = values[TIED] if values[SCALED] is None else values[SCALED]
+    return {"scale_logits": checks.boolean(SCALED, scaled)}
 
 
 def complete(config: T5Config, values: dict, tensors) -> T5Config:
@@ -60,31 +43,22 @@ def complete(config: T5Config, values: dict, tensors) -> T5Config:
     return dataclasses.replace(config, tie_embeddings=config.tie_embeddings and not is_untied)
 
 
-def _read_start(values):
-    start = values["decoder_start_token_id"]
-    return {"decoder_start_token_id": 0 if start is None else start}  # the padding's, as in every published T5
-
-
 def describe(model) -> T5Config:
     """Return the config that builds a model."""
     if not isinstance(model, EncoderDecoder):
         raise ValueError(f"{model.name} is not an EncoderDecoder")
-    block, positions = model.decoder[0], model.decoder[0].positions
+    block = model.decoder[0]
     return T5Config(
         embedding_dim=model.embedding.output_dim,
         num_encoder_layers=len(model.encoder),
         num_decoder_layers=len(model.decoder),
-        num_heads=block.num_heads,
-        key_dim=block.key_dim,
-        feed_forward_dim=block.feed_forward_dim,
-        num_buckets=positions.num_buckets,
-        max_distance=positions.max_distance,
+        **fields_of(block, "num_heads", "key_dim", "feed_forward_dim"),
+        **fields_of(block.positions, "num_buckets", "max_distance"),
         activation=block.activation if isinstance(block.activation, str) else name_of(block.activation, ACTIVATIONS),
-        dropout=model.dropout,
         epsilon=model.decoder_normalization.epsilon,
         tie_embeddings=model.head is None,
         scale_logits=model.logit_scale != 1,
-        decoder_start_token_id=model.decoder_start_token_id,
+        **fields_of(model, "dropout", "decoder_start_token_id"),
     )
 
 
@@ -94,20 +68,20 @@ def _stack(stack, *attentions):
     bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     tensors = [
         Tensor(bias, (f"{stack}_0/self_attention/bucket_bias",)),
-        *normalization(f"{stack}.final_layer_norm", f"{stack}_normalization"),
+        *norm(f"{stack}.final_layer_norm", f"{stack}_normalization"),
     ]
     for n, attention in enumerate(attentions):
-        tensors += normalization(f"{block}{n}.layer_norm", f"{path}{attention}_normalization")
-        for letter, name in {"q": "query", "k": "key", "v": "value", "o": "output"}.items():
-            tensors += linear(f"{block}{n}.{ATTENTIONS[attention]}.{letter}", f"{path}{attention}/{name}")
+        tensors += norm(f"{block}{n}.layer_norm", f"{path}{attention}_normalization")
+        name = f"{block}{n}.{ATTENTIONS[attention]}"
+        tensors += linears(name, f"{path}{attention}", q="query", k="key", v="value", o="output")
     last, path = f"{block}{len(attentions)}", f"{path}feed_forward"
-    gate, hidden = f"{path}/gate/kernel", (f"{path}/hidden/kernel",)
+    gate = f"{path}/gate/kernel"
     return (
         *tensors,
-        *normalization(f"{last}.layer_norm", f"{path}_normalization"),
-        Tensor(f"{last}.DenseReluDense.wi.weight", hidden, TRANSPOSED, {gate: False}),
-        Tensor(f"{last}.DenseReluDense.wi_0.weight", (gate,), TRANSPOSED),
-        Tensor(f"{last}.DenseReluDense.wi_1.weight", hidden, TRANSPOSED, {gate: True}),
+        *norm(f"{last}.layer_norm", f"{path}_normalization"),
+        *linear(f"{last}.DenseReluDense.wi", f"{path}/hidden", beside={gate: False}),
+        *linear(f"{last}.DenseReluDense.wi_0", f"{path}/gate"),
+        *linear(f"{last}.DenseReluDense.wi_1", f"{path}/hidden", beside={gate: True}),
         *linear(f"{last}.DenseReluDense.wo", f"{path}/output"),
     )
 
@@ -121,11 +95,11 @@ T5 = Family(
         same("d_kv", "key_dim", 64),
         same("d_ff", "feed_forward_dim", 2048),
         same("num_heads", "num_heads", 8),
+        same("num_layers", "num_encoder_layers", 6),
         Setting(
-            {"num_layers": 6, "num_decoder_layers": None},
-            _read_layers,
-            lambda config: {"num_layers": config.num_encoder_layers, "num_decoder_layers": config.num_decoder_layers},
-            {"num_encoder_layers": "num_layers"},
+            {"num_decoder_layers": None},
+            lambda values: {"num_decoder_layers": values["num_decoder_layers"] or values["num_layers"]},
+            lambda config: {"num_decoder_layers": config.num_decoder_layers},
         ),
         same("relative_attention_num_buckets", "num_buckets", 32),
         same("relative_attention_max_distance", "max_distance", 128),
@@ -133,15 +107,12 @@ T5 = Family(
         Setting({"dense_act_fn": None, "is_gated_act": None}, _check_activation, lambda config: {}),
         dropouts(dropout_rate=0.1),
         same("layer_norm_epsilon", "epsilon", 1e-6),
-        Setting(
-            {TIED: True, SCALED: None},
-            _read_head,
-            lambda config: {TIED: config.tie_embeddings, SCALED: config.scale_logits},
-            {"tie_embeddings": TIED, "scale_logits": SCALED},
-        ),
+        same(TIED, "tie_embeddings", True),
+        Setting({SCALED: None}, _read_scale, lambda config: {SCALED: config.scale_logits}, {"scale_logits": SCALED}),
         Setting(
             {"decoder_start_token_id": None},
-            _read_start,
+            # by default the padding's, as in every published T5
+            lambda values: {"decoder_start_token_id": values["decoder_start_token_id"] or 0},
             lambda config: {"decoder_start_token_id": config.decoder_start_token_id},
         ),
     ),
@@ -157,6 +128,5 @@ T5 = Family(
     buffers=BUFFERS,
     renames=(),
     describe=describe,
-    architecture_of=lambda model: "T5ForConditionalGeneration",
     complete=complete,
 )
