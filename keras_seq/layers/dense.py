@@ -119,6 +119,14 @@ class BlockDiagonalDense(Layer):
         return y if self.bias is None else y + ops.cast(self.bias, y.dtype)
 
 
+def inner_block_diagonal(layer, name: str, num_blocks: int, width: int, initializer, **options) -> BlockDiagonalDense:
+    """Return a built layer of blocks for inputs `[B, T, width]` inside of a layer."""
+    options |= {"kernel_initializer": cloned(initializer), "dtype": layer.dtype_policy, "name": name}
+    dense = BlockDiagonalDense(num_blocks, **options)
+    dense.build((None, None, width))
+    return dense
+
+
 # The position-wise feed-forward layer of a Transformer (Vaswani et al., 2017), and its gated form.
 #
 # feed_forward(x) = activation(x W_1 + b_1) W_2 + b_2

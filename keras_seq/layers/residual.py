@@ -11,7 +11,6 @@ from keras_seq.layers.base.state import ExplicitState, has_explicit_state, shape
 from keras_seq.layers.normalization import NORMALIZATIONS, make_normalization
 from keras_seq.layers.recurrent.rnn import RNNInterface
 from keras_seq.ops import tensor_checks
-from keras_seq.ops.tensor_checks import where_valid
 
 
 def initial_states(layers, batch_size, **capacity):
@@ -134,7 +133,7 @@ class PreNormResidual(ExplicitState):
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: tensor_checks.sequence_shape("inputs", inputs_shape)})
+        self._read_width(inputs_shape)
         self.normalization_layer.build(inputs_shape)
         shape = inputs_shape
         for layer in self.layers:
@@ -168,9 +167,7 @@ class PreNormResidual(ExplicitState):
         reset_mask=None,
     ):
         """Apply the layer; the class docstring describes the call arguments."""
-        x = ops.cast(tensor_checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
-        x, mask = tensor_checks.masked("mask", x, inputs_mask if mask is None else mask)
-        x = where_valid(mask, x)
+        x, mask = self._valid_inputs(inputs, inputs_mask if mask is None else mask)
         x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
         if reset_mask is not None:
             check_separates_documents(self.layers)

@@ -70,8 +70,7 @@ class CrossAttention(MultiHeadAttentionBase):
         """Create the weights for inputs `[B, T, D]` and a context `[B, S, D']`."""
         if context_shape is None:
             raise ValueError("context=None; expected [B, S, D'] in the first call, to read its width D'.")
-        width = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        width = self._read_width(inputs_shape)
         self.build_projections(width, tensor_checks.sequence_shape("context", context_shape))
 
     def project_context(self, context, context_mask=None):
@@ -120,9 +119,7 @@ class CrossAttention(MultiHeadAttentionBase):
         inputs_mask=None,
     ):
         """Apply cross-attention; the arguments are documented in the class."""
-        x = tensor_checks.real("inputs", inputs, self.compute_dtype)
-        x, mask = tensor_checks.masked("mask", x, inputs_mask if mask is None else mask)
-        x = where_valid(mask, x)
+        x, mask = self._valid_inputs(inputs, inputs_mask if mask is None else mask)
         if state is None:
             if context is None:
                 raise ValueError("context=None and state=None; expected one of them.")

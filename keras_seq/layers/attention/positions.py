@@ -132,8 +132,7 @@ class PositionalEncoding(AdditivePositions):
 
     def build(self, inputs_shape):
         """Read D from the shape of the inputs `[B, T, D]`."""
-        self._dim = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: self._dim})
+        self._dim = self._read_width(inputs_shape)
 
     def position_vectors(self, positions, length, start):
         """Compute `sinusoids` of the positions.
@@ -186,8 +185,7 @@ class LearnedPositions(AdditivePositions):
 
     def build(self, inputs_shape):
         """Create the vectors for inputs `[B, T, D]`."""
-        dim = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: dim})
+        dim = self._read_width(inputs_shape)
         self.embeddings = self.add_weight(
             shape=(self.length, dim), initializer=self.embeddings_initializer, name="embeddings"
         )
@@ -256,8 +254,7 @@ class SegmentEmbedding(Layer):
 
     def build(self, inputs_shape, segment_ids_shape=None):
         """Create the vectors for inputs `[B, T, D]`."""
-        width = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        width = self._read_width(inputs_shape)
         self.embeddings = self.add_weight(
             shape=(self.num_segments, width), initializer=self.embeddings_initializer, name="embeddings"
         )
@@ -266,9 +263,8 @@ class SegmentEmbedding(Layer):
         """Add the vectors; the arguments are documented in the class."""
         segment_ids = tensor_checks.integers("segment_ids", segment_ids)
         tensor_checks.same_axes("segment_ids", segment_ids, inputs, rank=2)
-        x = ops.cast(tensor_checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
-        x, mask = tensor_checks.masked("mask", x, inputs_mask if mask is None else mask)
-        x, segment_ids = where_valid(mask, x), where_valid(mask, segment_ids, 0)
+        x, mask = self._valid_inputs(inputs, inputs_mask if mask is None else mask)
+        segment_ids = where_valid(mask, segment_ids, 0)
         tensor_checks.ids_below("segment_ids", segment_ids, self.num_segments)
         x = tensor_checks.with_axes_of(x, segment_ids, rank=2)
         is_valid = ops.logical_and(segment_ids >= 0, segment_ids < self.num_segments)

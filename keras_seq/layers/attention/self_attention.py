@@ -169,8 +169,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
 
     def build(self, inputs_shape):
         """Create the weights for inputs `[B, T, D]`."""
-        width = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        width = self._read_width(inputs_shape)
         self.build_projections(width, width)
         if self.positions is not None:
             self.positions.validate_key_dim(self._key_dim)
@@ -246,9 +245,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             )
 
         # the inputs: zeros at padding; what is not finite is kept apart where a mask may separate it from others
-        x = ops.cast(tensor_checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
-        x, mask = tensor_checks.masked("mask", x, inputs_mask if mask is None else mask)
-        x = where_valid(mask, x)
+        x, mask = self._valid_inputs(inputs, inputs_mask if mask is None else mask)
         x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
         x = tensor_checks.where_boolean(x, attention_mask)
         is_first_call, is_finite = state is None, None

@@ -12,10 +12,8 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.state import MAX_FACTOR, finite_inputs, with_nan
 from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TimeStepBias, TokenMixer
 from keras_seq.layers.normalization import normalize_length
-from keras_seq.ops import tensor_checks
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.tensor_checks import where_valid
 
@@ -102,11 +100,9 @@ class KimiDeltaAttention(TokenMixer):
         s = ops.zeros((batch_size, *self._head_shape), self.state_dtype)
         return self.convolution.get_initial_state(batch_size), s
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
-        """Apply the layer; the class docstring describes the call arguments."""
-        x, (last_inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
-        x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
-        x, (last_inputs, s), is_nan = finite_inputs(x, (last_inputs, s), reset_mask, MAX_FACTOR)
+    def sequence(self, x, state, mask, reset_mask):
+        """Compute the outputs `[B, T, D]` and the next state."""
+        last_inputs, s = state
         qkv, last_inputs = self._queries_keys_values(x, last_inputs, mask, reset_mask)
         q, k, v = map(self._heads, qkv)
         q, k = normalize_length(q) / q.shape[-1] ** 0.5, normalize_length(k)
@@ -126,5 +122,4 @@ class KimiDeltaAttention(TokenMixer):
             clip=False,
         )
         y = self._gated_output(y, ops.sigmoid(self._to_state_dtype(self.gate_up(self.gate_down(x)))))
-        y, state = with_nan(is_nan, y, (last_inputs, s))
-        return (y, state) if return_state else y
+        return y, (last_inputs, s)

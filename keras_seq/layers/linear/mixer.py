@@ -9,7 +9,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.base.configuration import Initializer
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
-from keras_seq.layers.base.state import ExplicitState, join_finite, split_finite
+from keras_seq.layers.base.state import MAX_FACTOR, ExplicitState, join_finite, split_finite
 from keras_seq.layers.dense import inner_dense
 from keras_seq.layers.normalization import merge_heads, normalize_heads, split_heads
 from keras_seq.ops import tensor_checks
@@ -70,6 +70,7 @@ class TokenMixer(ExplicitState):
     """Base class with heads, projections and the arguments that such layers share."""
 
     compute_output_shape = same_shape
+    largest_input = MAX_FACTOR
 
     def __init__(
         self,
@@ -87,8 +88,7 @@ class TokenMixer(ExplicitState):
 
     def build(self, inputs_shape):
         """Check the shape of the inputs, and let the subclass create the weights by `build_weights(width)`."""
-        width = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        width = self._read_width(inputs_shape)
         self.build_weights(width)
         freeze_inner_layers(self)
 
@@ -184,8 +184,7 @@ class CausalDepthwiseConv1D(ExplicitState):
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        self._dim = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: self._dim})
+        self._dim = self._read_width(inputs_shape)
         shape = (self.kernel_size, self._dim)
         self.kernel = self.add_weight(shape=shape, initializer=self.kernel_initializer, name="kernel")
         self.bias = None

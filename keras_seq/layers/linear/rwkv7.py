@@ -62,8 +62,7 @@ class RWKV7ChannelMix(ExplicitState):
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        self._width = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: self._width})
+        self._width = self._read_width(inputs_shape)
         self.shift = self.add_weight(shape=(self._width,), initializer=ShiftRamp(1.0), name="shift")
         self.hidden_dense, self.output_dense = (
             Dense(units, use_bias=False, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
@@ -177,7 +176,7 @@ class RWKV7Blocks(ExplicitState):
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: tensor_checks.sequence_shape("inputs", inputs_shape)})
+        self._read_width(inputs_shape)
         for layer in (*self.normalizations, *self.time_mixes, *self.channel_mixes):
             layer.build(inputs_shape)
         freeze_inner_layers(self)

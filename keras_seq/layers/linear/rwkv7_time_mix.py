@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.state import MAX_FACTOR, finite_inputs, with_nan
+from keras_seq.layers.base.state import finite_inputs, with_nan
 from keras_seq.layers.linear.mixer import EvenlySpaced, ShiftRamp, TokenMixer
 from keras_seq.layers.normalization import merge_heads, normalize_heads, normalize_length
 from keras_seq.ops import tensor_checks
@@ -170,7 +170,7 @@ class RWKV7TimeMix(TokenMixer):
             )
         x, (last, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
-        x, (last, s), is_nan = finite_inputs(x, (last, s), reset_mask, MAX_FACTOR)
+        x, (last, s), is_nan = finite_inputs(x, (last, s), reset_mask, self.largest_input)
         previous, last = previous_positions(x, last, mask, reset_mask)
 
         def shifted(name):

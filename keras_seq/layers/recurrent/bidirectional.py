@@ -95,7 +95,7 @@ class Bidirectional(Layer):
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: tensor_checks.sequence_shape("inputs", inputs_shape)})
+        self._read_width(inputs_shape)
         for layer in (self.layer, self.backward_layer):
             if not layer.built:
                 layer.build(inputs_shape)

@@ -17,7 +17,6 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.base.layer import MatrixAttribute
 from keras_seq.layers.recurrent.rnn import RNNInterface
-from keras_seq.ops import tensor_checks
 from keras_seq.ops.linear_recurrence import LOG_ZERO, log_linear_recurrence
 
 
@@ -84,8 +83,7 @@ class MinimalRNN(RNNInterface):
 
     def build(self, input_shape):
         """Create the weights for inputs of this shape."""
-        width = tensor_checks.sequence_shape("inputs", input_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        width = self._read_width(input_shape)
         columns = self.num_gates * self.units
         self.kernel = self._weight("kernel", (width, columns))
         self.bias = self._weight("bias", (columns,)) if self.use_bias else None

@@ -278,8 +278,7 @@ class RecurrentBase(RNNInterface):
 
     def build(self, input_shape):
         """Create the weights for inputs of this shape."""
-        width = tensor_checks.sequence_shape("inputs", input_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        width = self._read_width(input_shape)
         columns = self.num_gates * self.units
         self.kernel = self._weight("kernel", (width, columns), self.kernel_initializer)
         self.recurrent_kernel = self._weight("recurrent_kernel", (self.units, columns), self.recurrent_initializer)
