@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.base.configuration import deserialized
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import ExplicitState, has_explicit_state, shapes
 from keras_seq.layers.normalization import NORMALIZATIONS, make_normalization
@@ -181,5 +182,4 @@ class PreNormResidual(ExplicitState):
     @classmethod
     def from_config(cls, config):
         """Deserialize the layers and create the residual block."""
-        config = dict(config)
-        return cls([keras.saving.deserialize_keras_object(layer) for layer in config.pop("layers")], **config)
+        return cls(**deserialized(config, "layers"))

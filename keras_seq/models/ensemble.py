@@ -11,6 +11,7 @@ import math
 import keras
 from keras import ops
 
+from keras_seq.layers.base.configuration import deserialized, own_arguments
 from keras_seq.layers.residual import check_states
 from keras_seq.models.language_model import LanguageModel, check_step
 from keras_seq.models.quantization import NoKerasExport
@@ -121,14 +122,12 @@ class Ensemble(NoKerasExport, TokenTargets, keras.Model):
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        members = [keras.saving.serialize_keras_object(member) for member in self.members]
-        return {**super().get_config(), "members": members}
+        return {**super().get_config(), **own_arguments(self, Ensemble)}
 
     @classmethod
     def from_config(cls, config):
         """Create the ensemble and its members from a config."""
-        members = [keras.saving.deserialize_keras_object(member) for member in config["members"]]
-        return cls(**{**config, "members": members})
+        return cls(**deserialized(config, "members"))
 
 
 def log_mean_probability(logits: list):

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.base.configuration import deserialized, own_arguments
 from keras_seq.layers.introspection import (
     gives_no_sequence,
     gives_probabilities,
@@ -253,27 +254,13 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        serialize = keras.saving.serialize_keras_object
-        return {
-            **super().get_config(),
-            "embedding": serialize(self.embedding),
-            "blocks": [serialize(block) for block in self.blocks],
-            "head": serialize(self.head),
-            "context_length": self.context_length,
-            "document_token": self.document_token,
-        }
+        return {**super().get_config(), **own_arguments(self, LanguageModel)}
 
     @classmethod
     def from_config(cls, config):
         """Create the model and its layers from a config."""
-        deserialize = keras.saving.deserialize_keras_object
-        config = dict(config)
+        config = deserialized(config, "embedding", "blocks", "head")
         quantization = config.pop("quantization", None)
-        model = cls(
-            embedding=deserialize(config.pop("embedding")),
-            blocks=[deserialize(block) for block in config.pop("blocks")],
-            head=deserialize(config.pop("head")),
-            **config,
-        )
+        model = cls(**config)
         model.quantization = quantization  # `build` reads it
         return model

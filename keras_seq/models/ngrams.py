@@ -130,11 +130,6 @@ class NGramTable(ExplicitState):
         is_id = _take(stored, ops.maximum(node, 1) - 1) == ids
         return ops.where(ops.logical_and(ops.logical_and(is_context, node > begin), is_id), node, -1)
 
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        names = "order", "vocabulary_size", "num_ngrams", "num_contexts"
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
 
 def _take(table, index):
     """Return the entries of a table `[E]` by an index of any shape, as rows, which can be exported to ONNX."""

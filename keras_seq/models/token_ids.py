@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.base.configuration import own_arguments
 from keras_seq.models.quantization import Quantizable
 from keras_seq.ops import replicas, tensor_checks
 
@@ -102,8 +103,7 @@ class TokenIdCheck(keras.layers.Layer):
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        own = ("vocabulary_size", "context_length", "pad_token_id")
-        return {**super().get_config(), **{name: getattr(self, name) for name in own}}
+        return {**super().get_config(), **own_arguments(self, TokenIdCheck)}
 
 
 def check_pad_token_id(pad_token_id: int | None, vocabulary_size: int) -> int | None:
@@ -138,8 +138,7 @@ class InvalidIdsToNaN(keras.layers.Layer):
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        own = {"vocabulary_size": self.vocabulary_size, "pad_token_id": self.pad_token_id}
-        return {**super().get_config(), **own}
+        return {**super().get_config(), **own_arguments(self, InvalidIdsToNaN)}
 
 
 @functools.cache

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.configuration import output_spec
+from keras_seq.layers.base.configuration import deserialized, output_spec
 from keras_seq.layers.base.layer import Layer, freeze_inner_layers
 from keras_seq.layers.recurrent.stateful import Stateful
 from keras_seq.ops import tensor_checks
@@ -159,8 +159,7 @@ class Bidirectional(Layer):
     @classmethod
     def from_config(cls, config):
         """Create the wrapper and its two layers from a config."""
-        inner = {name: keras.saving.deserialize_keras_object(config[name]) for name in ("layer", "backward_layer")}
-        return cls(**config | inner)
+        return cls(**deserialized(config, "layer", "backward_layer"))
 
 
 def _backward_copy(layer):

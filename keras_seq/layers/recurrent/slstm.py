@@ -98,7 +98,8 @@ class SLSTM(ExplicitState):
         biases = {"input_gate": "zeros", "forget_gate": self._forget_bias, "candidate": "zeros", "output_gate": "zeros"}
         sizes, initializer = (self.num_heads, self._width), self.kernel_initializer
         self.input_denses = [
-            inner_block_diagonal(self, name, *sizes, initializer, bias_initializer=bias) for name, bias in biases.items()
+            inner_block_diagonal(self, name, *sizes, initializer, bias_initializer=bias)
+            for name, bias in biases.items()
         ]
         size = self._width // self.num_heads
         self.recurrent_kernel = self.add_weight(

@@ -11,6 +11,7 @@ import keras
 from keras import ops, tree
 
 from keras_seq import checks
+from keras_seq.layers.base.configuration import deserialized
 from keras_seq.layers.base.layer import Layer, freeze_inner_layers
 from keras_seq.layers.base.state import has_explicit_state
 from keras_seq.ops import tensor_checks
@@ -176,5 +177,4 @@ class Stateful(Layer):
     @classmethod
     def from_config(cls, config):
         """Deserialize the wrapped layer and create a `Stateful` around it."""
-        config = dict(config)
-        return cls(layer=keras.saving.deserialize_keras_object(config.pop("layer")), **config)
+        return cls(**deserialized(config, "layer"))

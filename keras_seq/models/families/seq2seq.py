@@ -16,6 +16,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks, layers
+from keras_seq.layers.base.configuration import deserialized, own_arguments
 from keras_seq.layers.base.state import check_state, shapes
 from keras_seq.models.config import register
 from keras_seq.models.counts import count_block_params
@@ -278,30 +279,16 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        serialize = keras.saving.serialize_keras_object
-        optional = {name: getattr(self, name) for name, default in OPTIONAL.items() if getattr(self, name) != default}
-        return {
-            **super().get_config(),
-            "embedding": serialize(self.embedding),
-            "encoder": [serialize(block) for block in self.encoder],
-            "decoder": [serialize(block) for block in self.decoder],
-            "dropout": self.dropout,
-            **{name: serialize(value) if name in LAYERS else value for name, value in optional.items()},
-        }
+        arguments = own_arguments(self, EncoderDecoder)
+        defaults = [name for name, default in OPTIONAL.items() if arguments[name] == default]
+        return {**super().get_config(), **{name: v for name, v in arguments.items() if name not in defaults}}
 
     @classmethod
     def from_config(cls, config):
         """Create the model and its layers from a config."""
-        deserialize = keras.saving.deserialize_keras_object
-        config = dict(config)
+        config = deserialized(config, "embedding", "encoder", "decoder", *LAYERS)
         quantization = config.pop("quantization", None)
-        config |= {name: deserialize(config[name]) for name in LAYERS if name in config}
-        model = cls(
-            embedding=deserialize(config.pop("embedding")),
-            encoder=[deserialize(block) for block in config.pop("encoder")],
-            decoder=[deserialize(block) for block in config.pop("decoder")],
-            **config,
-        )
+        model = cls(**config)
         model.quantization = quantization  # `build` reads it
         return model
 
