@@ -12,8 +12,10 @@ import abc
 import contextlib
 import dataclasses
 import math
+import types
+import typing
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import keras
 
@@ -66,6 +68,24 @@ def _fields_of(config_class, values):
 SIZES = {
     *("embedding_dim", "units", "num_layers", "num_heads", "num_key_value_heads", "feed_forward_dim", "context_length")
 }
+
+
+def check_fields(config) -> None:
+    """Check the fields of a config by their types: numbers are positive, but for rates, and what is 0 by default."""
+    for field in dataclasses.fields(config):
+        name, value, kinds = field.name, getattr(config, field.name), typing.get_args(field.type)
+        if value is None and types.NoneType in kinds:
+            continue
+        if field.type is bool:
+            checks.boolean(name, value)
+        elif field.type is int or int in kinds:
+            (checks.positive_integer if field.default != 0 else checks.non_negative_integer)(name, value)
+        elif field.type is float:
+            (checks.fraction if "dropout" in name else checks.positive_number)(name, value)
+        elif typing.get_origin(field.type) is Literal:
+            checks.one_of(name, value, kinds)
+        elif field.type is layers.RotaryPositions and not isinstance(value, layers.RotaryPositions):
+            raise ValueError(f"{name}={value!r}; expected RotaryPositions.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks, layers
-from keras_seq.models.config import register
+from keras_seq.models.config import check_fields, register
 from keras_seq.models.counts import count_block_params
 from keras_seq.models.families.transformer import ACTIVATIONS
 from keras_seq.models.token_ids import InvalidIdsToNaN, TokenIdCheck, TokenIdModel
@@ -198,11 +198,7 @@ class BertConfig:
 
     def __post_init__(self):
         """Check the fields."""
-        for name in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim", "context_length", "num_segments"):
-            checks.positive_integer(name, getattr(self, name))
-        checks.fraction("dropout", self.dropout)
-        checks.one_of("activation", self.activation, ACTIVATIONS)
-        checks.positive_number("epsilon", self.epsilon)
+        check_fields(self)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, the pooler's included, without building the model."""
@@ -298,11 +294,8 @@ class BiLSTMConfig:
 
     def __post_init__(self):
         """Check the fields."""
-        for name in ("num_tags", "embedding_dim", "units", "num_layers"):
-            checks.positive_integer(name, getattr(self, name))
-        checks.fraction("dropout", self.dropout)
+        check_fields(self)
         checks.one_of("merge_mode", self.merge_mode, ("concat", "sum"))
-        checks.boolean("crf", self.crf)
 
     def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> keras.Model:
         """Build the Keras model from ids `[B, T]`, where 0 is padding, to logits `[B, T, num_tags]`.

@@ -20,7 +20,7 @@ import dataclasses
 from typing import ClassVar
 
 from keras_seq import checks, layers
-from keras_seq.models.config import LanguageModelConfig, register
+from keras_seq.models.config import LanguageModelConfig, check_fields, register
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +177,7 @@ class GatedDeltaProductConfig(GatedDeltaNetConfig):
 
 @register("kda")
 @dataclasses.dataclass(frozen=True)
-class KimiDeltaAttentionConfig(MixerModelConfig):
+class KimiDeltaAttentionConfig(GatedDeltaNetConfig):
     """Configure a language model of Kimi Delta Attention: 0.80 million parameters by default, with 65 characters.
 
     Kimi Linear has attention in every fourth block; the `hybrid` model's pattern "kkka" is of this kind.
@@ -185,13 +185,6 @@ class KimiDeltaAttentionConfig(MixerModelConfig):
     Raises:
         ValueError: A field is out of its range.
     """
-
-    num_heads: int = 2
-    """H, the heads of each block's recurrence."""
-    feed_forward_dim: int = 248
-    """Width of the hidden layer of each feed-forward network."""
-    kernel_size: int = 4
-    """Width of each layer's causal convolution, in positions."""
 
     def mixer(self, n: int, dtype=None):
         """Return Kimi Delta Attention."""
@@ -283,8 +276,7 @@ class MambaConfig(LanguageModelConfig):
     def __post_init__(self):
         """Check the fields."""
         super().__post_init__()
-        checks.boolean("use_bias", self.use_bias)
-        checks.positive_number("epsilon", self.epsilon)
+        check_fields(self)
         self._layer(dtype=None)  # raises for an invalid size
 
     def _layer(self, dtype):

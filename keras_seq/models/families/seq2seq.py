@@ -18,7 +18,7 @@ from keras import ops
 from keras_seq import checks, layers
 from keras_seq.layers.base.configuration import deserialized, own_arguments
 from keras_seq.layers.base.state import check_state, shapes
-from keras_seq.models.config import register
+from keras_seq.models.config import check_fields, register
 from keras_seq.models.counts import count_block_params
 from keras_seq.models.language_model import check_step
 from keras_seq.models.quantization import Quantizable
@@ -322,10 +322,7 @@ class Seq2SeqConfig:
 
     def __post_init__(self):
         """Check the fields."""
-        names = ("embedding_dim", "num_encoder_layers", "num_decoder_layers", "num_heads", "feed_forward_dim")
-        for name in names:
-            checks.positive_integer(name, getattr(self, name))
-        checks.fraction("dropout", self.dropout)
+        check_fields(self)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, without building the model."""
