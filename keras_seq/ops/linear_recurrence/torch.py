@@ -25,10 +25,7 @@ def looped(a, b, h):
 
 @log_linear_recurrence.on("torch", supports=is_eager_on_cpu)
 def direct_form(log_a, log_b, h):
-    """Compute `log_linear_recurrence` by the direct form.
-
-    A product of decays that underflows is negligible, and sums of non-negative terms lose no precision.
-    """
+    """Compute it without logarithms, whose products underflow only where they are negligible."""
     return looped(torch.exp(log_a), torch.exp(log_b), h)
 
 

@@ -1,9 +1,4 @@
-"""Long short-term memory (Hochreiter & Schmidhuber, 1997; forget gate: Gers et al., 2000).
-
-z = x W + h U + b                      z = [i | f | g | o]: input, forget, candidate, output
-c' = sigmoid(f) c + sigmoid(i) tanh(g)             cell state
-h' = sigmoid(o) tanh(c')                           output
-"""
+"""Long short-term memory; its formula is that of `keras_seq/layers/recurrent/lstm.py`."""
 
 from keras import ops
 

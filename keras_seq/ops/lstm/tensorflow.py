@@ -103,18 +103,15 @@ def _unrolled(z, recurrent_kernel, h, c, recurrent_dropout_mask, reset_mask):
         da = []
         for t in reversed(range(len(gates))):
             i, f, g, o, tanh_c = gates[t]
-            dh_t = tf.cast(dh + dy[t], state_dtype)
-            dc = dc + dh_t * o * (1 - tanh_c * tanh_c)
-            da_t = tf.concat(
-                [
-                    dc * g * i * (1 - i),
-                    dc * previous[t] * f * (1 - f),
-                    dc * i * (1 - g * g),
-                    dh_t * tanh_c * o * (1 - o),
-                ],
-                axis=-1,
-            )
-            da.append(tf.cast(da_t, z.dtype))
+            dh = tf.cast(dh + dy[t], state_dtype)
+            dc = dc + dh * o * (1 - tanh_c * tanh_c)
+            da_t = [
+                dc * g * i * (1 - i),
+                dc * previous[t] * f * (1 - f),
+                dc * i * (1 - g * g),
+                dh * tanh_c * o * (1 - o),
+            ]
+            da.append(tf.cast(tf.concat(da_t, axis=-1), z.dtype))
             dh = tf.matmul(da[-1], recurrent_kernel, transpose_b=True)
             dh = dh if recurrent_dropout_mask is None else dh * recurrent_dropout_mask
             dh, dc = (reset_rows(x, time_step(reset_mask, t)) for x in (dh, dc * f))
