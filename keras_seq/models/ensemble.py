@@ -104,18 +104,7 @@ class Ensemble(NoKerasExport, TokenTargets, keras.Model):
         return log_mean_probability(logits)
 
     def step(self, ids, state):
-        """Compute the logits of the next id from one position.
-
-        Args:
-            ids: Integers `[B, 1]`.
-            state: From `get_initial_state` or the step before.
-
-        Returns:
-            `(logits [B, V], state)`.
-
-        Raises:
-            ValueError: `ids` is not `[B, 1]`, or the state is None or has the wrong structure.
-        """
+        """Compute the logits `[B, V]` of the next id from one position, ids `[B, 1]`, and the next state."""
         check_step(ids, state)
         logits, state = self(ids, state=state, training=False, return_state=True)
         return logits[:, -1], state

@@ -1,6 +1,4 @@
-"""Token ids of models: their checks, targets, and functional models that take them.
-
-Check token ids: type, shape and range.
+"""Token ids of models: checks of type, shape and range, targets, and functional models that take them.
 
 Types and shapes are always checked, values only where they are known, outside of compiled code. Inside, where nothing
 can be raised, the embedding of an invalid id is NaN, which propagates to the outputs.

@@ -53,7 +53,10 @@ class AdditivePositions(Layer):
         self.supports_masking = True
 
     def position_vectors(self, positions, length, start):
-        """Compute the vectors to add, `[T, D]` or `[B, T, D]`, float32 or wider; subclasses define it."""
+        """Compute the vectors to add, `[T, D]` or `[B, T, D]`, for positions `[T]` or `[B, T]`; subclasses define it.
+
+        `length` is T, or None if unknown, and `start` the position of the first element.
+        """
         raise NotImplementedError
 
     def get_initial_state(self, batch_size, capacity: int | None = None):
@@ -135,16 +138,7 @@ class PositionalEncoding(AdditivePositions):
         self._dim = self._read_width(inputs_shape)
 
     def position_vectors(self, positions, length, start):
-        """Compute `sinusoids` of the positions.
-
-        Args:
-            positions: `[T]` or `[B, T]`.
-            length: Not used.
-            start: Not used.
-
-        Returns:
-            `[T, D]` or `[B, T, D]`, float32 or wider.
-        """
+        """Compute `sinusoids` of the positions."""
         return sinusoids(positions, self._dim, self.base, at_least_float32(self.compute_dtype))
 
 
@@ -163,15 +157,7 @@ class LearnedPositions(AdditivePositions):
         embeddings_initializer: Initializer of the vectors `[length, D]`.
         **kwargs: Those of `keras.layers.Layer`.
 
-    Call arguments:
-        inputs: `[B, T, D]`.
-        start: Position of the first element: an int, or an int tensor, scalar or `[B]`. Below 0 or above 2**24 an int
-            raises an error, and a tensor gives NaN.
-        mask: `[B, T]`, true at non-padding elements. Padding, wherever it is, does not count as a position.
-        inputs_mask: What Keras passes for `mask` when `start` is a tensor.
-        state: From `get_initial_state` or the previous call, instead of `start`.
-        return_state: Whether to return the state too: the number of positions so far, int32 `[B]`.
-        reset_mask: `[B, T]`, true where another document begins, at position 0.
+    Call arguments: Those of `PositionalEncoding`.
 
     Raises:
         ValueError: If start + T exceeds `length` and both are Python numbers. Where `start` is a tensor, a position
@@ -191,19 +177,7 @@ class LearnedPositions(AdditivePositions):
         )
 
     def position_vectors(self, positions, length, start):
-        """Look up the vectors of the positions.
-
-        Args:
-            positions: `[T]` or `[B, T]`.
-            length: T, or None if unknown.
-            start: Position of the first element, an int or an int32 tensor.
-
-        Returns:
-            `[T, D]` or `[B, T, D]`, NaN for positions past the length.
-
-        Raises:
-            ValueError: If start and T are Python numbers and start + T exceeds the length.
-        """
+        """Look up the vectors of the positions, NaN past the length, or raise where that is known."""
         if isinstance(start, int) and length is not None and len(positions.shape) == 1:
             end = start + length
             if end > self.length:

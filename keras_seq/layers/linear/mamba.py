@@ -1,4 +1,4 @@
-"""Selective state spaces: the Mamba block without its residual connection, and Mamba-2's mixer.
+"""Selective state spaces: Mamba's mixer and Mamba-2's.
 
 The Mamba block without its residual connection (Gu & Dao, 2023, figure 3).
 

@@ -1,6 +1,4 @@
-"""RWKV-7's time mixing, and the token shift before it.
-
-RWKV's token shift: a learned mixture of each position with the position before it.
+"""RWKV-7's time mixing, and the token shift before it: a learned mixture of each position with the position before it.
 
 x_t + (x_{t-1} - x_t) mu               mu: [D];  x before the start: 0
 """

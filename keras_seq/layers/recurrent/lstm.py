@@ -141,15 +141,7 @@ class LSTM(RecurrentBase):
 
 
 def normalize(v, epsilon: float):
-    """Normalize the last axis to mean 0 and variance 1.
-
-    Args:
-        v: `[..., D]`.
-        epsilon: Added to the variance.
-
-    Returns:
-        `[..., D]`.
-    """
+    """Normalize the last axis to mean 0 and variance 1; epsilon is added to the variance."""
     v = v - ops.mean(v, axis=-1, keepdims=True)
     return v / ops.sqrt(ops.mean(ops.square(v), axis=-1, keepdims=True) + epsilon)
 

@@ -159,32 +159,12 @@ class MinLSTM(MinimalRNN):
     y, h = layer.step(x[:, 0], h)  # one time step: y [B, 8]
     ```
 
-    Args:
-        units: Width of the output, which is the state h `[B, units]`. From the zero state both are non-negative.
-        use_bias: Whether to add a bias.
-        kernel_initializer, kernel_regularizer, kernel_constraint: Of the matrix `[D, 3 units]`: forget gate, input
-            gate, candidate.
-        bias_initializer, bias_regularizer, bias_constraint: Of the bias.
-        return_sequences, return_state, go_backwards, zero_output_for_mask, unroll: As for `LSTM`.
-
-    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one. `reset_mask
-    [B, T]` is true where another document begins, from the zero state.
-    Precision: the matmul in the layer's compute dtype, gates and h in float32 or wider.
-
-    Raises:
-        ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
+    Arguments, masking, precision and errors are those of `MinGRU`. The columns of the matrix `[D, 3 units]` are forget
+    gate, input gate and candidate.
     """
 
     num_gates = 3
 
     def log_mixing_weights(self, forget_gate, input_gate):
-        """Compute the logarithms of the weights of h and of the candidate.
-
-        Args:
-            forget_gate: Pre-activation `[B, T, units]` of the forget gate.
-            input_gate: Pre-activation `[B, T, units]` of the input gate.
-
-        Returns:
-            Two tensors `[B, T, units]`.
-        """
+        """Compute the logarithms of the weights of h and of the candidate."""
         return min_lstm_weights(forget_gate, input_gate)

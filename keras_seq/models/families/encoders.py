@@ -1,7 +1,5 @@
 """Models that read whole sequences: BERT, output heads for it and ModernBERT, and the bidirectional LSTM tagger.
 
-Output heads for an encoder (Devlin et al., 2019): masked language model, text classifier, token classifier.
-
 An encoder is a model of `BertConfig` or `ModernBertConfig`, built or loaded. Each head shares the encoder's layers:
 training one trains the other. Logits are at least float32. With a loss of Keras, padding is masked for
 `token_classifier`; `masked_lm` needs sample weights that select the masked positions.
@@ -23,7 +21,7 @@ from keras_seq.ops.tensor_checks import at_least_float32
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class LogitsBias(keras.layers.Layer):
-    """Add a bias `[V]` to logits, in at least float32."""
+    """Add a bias `[V]` to logits, in float32 at least."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -35,7 +33,7 @@ class LogitsBias(keras.layers.Layer):
         self.bias = self.add_weight(shape=logits_shape[-1:], initializer="zeros", name="bias")
 
     def call(self, logits):
-        """Add the bias to the logits, in float32 at least."""
+        """Add the bias."""
         dtype = at_least_float32(self.compute_dtype)
         return ops.cast(logits, dtype) + ops.cast(self.bias, dtype)
 

@@ -1,7 +1,5 @@
 """Language models of linear recurrences: Hawk, GLA, delta rules and Mamba-2, then Mamba, then RWKV-7.
 
-Language models of layers whose state is a vector or a matrix that decays: Hawk, GLA, delta rules and Mamba-2.
-
     block    x + mixer(norm(x)), then x + feed_forward(norm(x))           Mamba-2: x + mixer(norm(x)) only
 
     hawk             Griffin's recurrent block, an RG-LRU           De et al., 2024, arXiv:2402.19427

@@ -1,10 +1,8 @@
 """Decoder-only Transformers: that of this package, Llama's and GPT-2's.
 
-The decoder-only Transformer language model of this package: embedding, causal blocks, normalization, projection.
-
-Differences from GPT-2: RMS normalization, rotary positions, normalized queries and keys, no biases, output projections
-of the blocks that start at zero, so that each block starts as the identity, a short causal convolution before each, and
-a gate on what is attended to.
+Differences of the first from GPT-2: RMS normalization, rotary positions, normalized queries and keys, no biases, output
+projections of the blocks that start at zero, so that each block starts as the identity, a short causal convolution
+before each, and a gate on what is attended to.
 """
 
 import dataclasses
