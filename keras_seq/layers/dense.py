@@ -203,10 +203,7 @@ class FeedForward(Layer):
 
     def hidden(self, x):
         """Compute the hidden layer, `[..., feed_forward_dim]`."""
-        return self._activate(self.hidden_dense(x))
-
-    def _activate(self, h):
-        return activate(self.activation, h)
+        return activate(self.activation, self.hidden_dense(x))
 
     def call(self, inputs, training: bool | None = None):
         """Map `[..., D]` to `[..., D]`."""
@@ -246,4 +243,4 @@ class GatedFeedForward(FeedForward):
 
     def hidden(self, x):
         """Compute the gated hidden layer, `[..., feed_forward_dim]`."""
-        return self._activate(self.gate_dense(x)) * self.hidden_dense(x)
+        return activate(self.activation, self.gate_dense(x)) * self.hidden_dense(x)

@@ -150,7 +150,7 @@ class TransformerBlock(Layer):
             "output_bias": self.attention_output_bias,
             "dropout": dropout,
             "scale": None if self.positions is None else self.positions.scale,
-            **self._epsilon_option,
+            **({} if epsilon is None else {"epsilon": epsilon}),
         }
         self.self_attention_layer = MultiHeadSelfAttention(
             causal=causal,
@@ -176,10 +176,6 @@ class TransformerBlock(Layer):
         self.feed_forward_dim = self.feed_forward_layer.feed_forward_dim
         self.normalizations = [self._normalization(sublayer) for sublayer in self.sublayers]
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
-
-    @property
-    def _epsilon_option(self):
-        return {} if self.epsilon is None else {"epsilon": self.epsilon}
 
     @property
     def sublayers(self) -> tuple[str, ...]:

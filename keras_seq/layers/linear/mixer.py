@@ -203,7 +203,7 @@ class CausalDepthwiseConv1D(ExplicitState):
         if mask is not None:
             count = ops.cumsum(ops.cast(mask, "int32"), axis=1)
             order = true_first(mask)
-            x = _gather(x, order)
+            x = gather_positions(x, order)
             segment = segment if segment is None else ops.take_along_axis(segment, order, axis=1)
         x = ops.concatenate([previous, x], axis=1)
         num_previous = self.kernel_size - 1
@@ -222,14 +222,14 @@ class CausalDepthwiseConv1D(ExplicitState):
             if mask is None:
                 state = x[:, -num_previous:]
             else:
-                y = ops.where(ops.expand_dims(mask, -1), _gather(y, ops.maximum(count - 1, 0)), 0)
-                state = _gather(x, count[:, -1:] + ops.arange(num_previous, dtype="int32"))
+                y = ops.where(ops.expand_dims(mask, -1), gather_positions(y, ops.maximum(count - 1, 0)), 0)
+                state = gather_positions(x, count[:, -1:] + ops.arange(num_previous, dtype="int32"))
             if segment is not None:
                 last = segment_numbers(reset_mask)[:, -1:]
                 segments = ops.expand_dims(ops.pad(segment, ((0, 0), (num_previous, 0))), -1)
                 first = ops.shape(segment)[1] if mask is None else count[:, -1:]
                 indices = ops.zeros_like(last) + first + ops.arange(num_previous, dtype="int32")
-                state = ops.where(ops.equal(_gather(segments, indices), ops.expand_dims(last, -1)), state, 0)
+                state = ops.where(ops.equal(gather_positions(segments, indices), ops.expand_dims(last, -1)), state, 0)
             return y, state
 
         kernel = ops.cast(self.kernel, self.compute_dtype)
@@ -243,6 +243,6 @@ class CausalDepthwiseConv1D(ExplicitState):
         return (y, state) if return_state else y
 
 
-def _gather(x, indices):
+def gather_positions(x, indices):
     """Return `x [B, T, D]` at `indices [B, T']` of its second axis."""
     return ops.take_along_axis(x, ops.expand_dims(indices, -1), axis=1)

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.base.state import finite_inputs, with_nan
-from keras_seq.layers.linear.mixer import EvenlySpaced, ShiftRamp, TokenMixer
+from keras_seq.layers.linear.mixer import EvenlySpaced, ShiftRamp, TokenMixer, gather_positions
 from keras_seq.layers.normalization import merge_heads, normalize_heads, normalize_length
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.attention import count_elements, true_first
@@ -27,19 +27,15 @@ def previous_positions(x, last, mask=None, reset_mask=None):
     if mask is None:
         previous, last = ops.concatenate([ops.expand_dims(last, 1), x], axis=1)[:, :-1], x[:, -1]
     else:
-        positions = ops.concatenate([ops.expand_dims(last, 1), _gather(x, true_first(mask))], axis=1)
+        positions = ops.concatenate([ops.expand_dims(last, 1), gather_positions(x, true_first(mask))], axis=1)
         valid = ops.cast(mask, "int32")
         count = ops.cumsum(valid, axis=1)
-        previous, last = _gather(positions, count - valid), _gather(positions, count[:, -1:])[:, 0]
+        previous, last = gather_positions(positions, count - valid), gather_positions(positions, count[:, -1:])[:, 0]
     if reset_mask is not None:
         count = count_elements(length, mask, 1, reset_mask)  # in the own document
         previous = ops.where(ops.expand_dims(count > valid, -1), previous, 0)
         last = ops.where(count[:, -1:] > 0, last, 0)
     return previous, last
-
-
-def _gather(x, indices):
-    return ops.take_along_axis(x, ops.expand_dims(indices, -1), axis=1)
 
 
 # RWKV-7's time mixing (Peng et al., 2025, "RWKV-7 Goose", arXiv:2503.14456).

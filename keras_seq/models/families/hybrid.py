@@ -38,6 +38,23 @@ class _PublishedHybridConfig(LanguageModelConfig):
             for layer, name in ((self._mixer(dtype), "block"), (self._feed_forward(dtype), "feed_forward"))
         ]
 
+    def _attention_block(self, n, dtype):
+        return layers.TransformerBlock(
+            num_heads=self.num_heads,
+            feed_forward_dim=self.feed_forward_dim,
+            causal=True,
+            normalization=NORMALIZATION,
+            dropout=self.dropout,
+            attention_bias=self.attention_bias,
+            epsilon=self.epsilon,
+            positions=self.positions,
+            num_key_value_heads=self.num_key_value_heads,
+            residual_initializer="zeros",
+            dtype=dtype,
+            name=f"block_{n}",
+            **self._attention_options(),
+        )
+
     def blocks(self, dtype=None) -> list:
         """Return the layers between embedding and head."""
         blocks = []
@@ -118,24 +135,9 @@ class RecurrentGemmaConfig(_PublishedHybridConfig):
             self.feed_forward_dim, activation=gelu_tanh, output_initializer="zeros", dtype=dtype, name="feed_forward"
         )
 
-    def _attention_block(self, n, dtype):
-        return layers.TransformerBlock(
-            num_heads=self.num_heads,
-            feed_forward_dim=self.feed_forward_dim,
-            causal=True,
-            normalization=NORMALIZATION,
-            activation="geglu_tanh",
-            dropout=self.dropout,
-            attention_bias=self.attention_bias,
-            key_dim=self.embedding_dim // self.num_heads,
-            epsilon=self.epsilon,
-            positions=self.positions,
-            num_key_value_heads=self.num_key_value_heads,
-            sliding_window=self.sliding_window,
-            residual_initializer="zeros",
-            dtype=dtype,
-            name=f"block_{n}",
-        )
+    def _attention_options(self):
+        key_dim = self.embedding_dim // self.num_heads
+        return {"activation": "geglu_tanh", "key_dim": key_dim, "sliding_window": self.sliding_window}
 
     def blocks(self, dtype=None) -> list:
         """Return the layers between embedding and head."""
@@ -248,27 +250,9 @@ class Qwen35Config(_PublishedHybridConfig):
             self.feed_forward_dim, use_bias=False, output_initializer="zeros", dtype=dtype, name="feed_forward"
         )
 
-    def _attention_block(self, n, dtype):
-        return layers.TransformerBlock(
-            num_heads=self.num_heads,
-            feed_forward_dim=self.feed_forward_dim,
-            causal=True,
-            normalization=NORMALIZATION,
-            activation="swiglu",
-            dropout=self.dropout,
-            use_bias=False,
-            attention_bias=self.attention_bias,
-            attention_output_bias=self.attention_bias,
-            key_dim=self.key_dim,
-            epsilon=self.epsilon,
-            positions=self.positions,
-            use_qk_norm=True,
-            use_output_gate=True,
-            num_key_value_heads=self.num_key_value_heads,
-            residual_initializer="zeros",
-            dtype=dtype,
-            name=f"block_{n}",
-        )
+    def _attention_options(self):
+        biases = {"use_bias": False, "attention_output_bias": self.attention_bias}
+        return {"activation": "swiglu", "key_dim": self.key_dim, "use_qk_norm": True, "use_output_gate": True, **biases}
 
 
 # Language models of recurrent and attention blocks in turns, by a pattern: "rra" is Griffin's (arXiv:2402.19427).

@@ -22,22 +22,11 @@ from keras_seq.models.config import LanguageModelConfig, check_fields, register
 
 
 @dataclasses.dataclass(frozen=True)
-class MixerModelConfig(LanguageModelConfig):
-    """Hold what the models of blocks with a mixer and, mostly, a feed-forward layer share."""
+class ResidualModelConfig(LanguageModelConfig):
+    """Make the layers of models of blocks with a mixer and, mostly, a feed-forward layer."""
 
     feed_forward_activation: ClassVar[str] = "silu"
     epsilon = 1e-6  # added to the mean square; without annotation, or a field of this name would be a config's first
-
-    embedding_dim: int = 128
-    """D, the width of the residual stream."""
-    num_layers: int = 4
-    """Number of blocks."""
-    num_heads: int = 4
-    """H, the heads of each block's recurrence."""
-    tie_embeddings: bool = False
-    """Whether the output projection is the transposed embedding matrix."""
-    dropout: float = 0.0
-    """Dropout rate of the output of each sublayer."""
 
     def __post_init__(self):
         """Check the fields."""
@@ -77,6 +66,22 @@ class MixerModelConfig(LanguageModelConfig):
 
     def _residual(self, layer, name, dtype):
         return layers.PreNormResidual([layer], dropout=self.dropout, epsilon=self.epsilon, dtype=dtype, name=name)
+
+
+@dataclasses.dataclass(frozen=True)
+class MixerModelConfig(ResidualModelConfig):
+    """Hold the fields that most of these models share."""
+
+    embedding_dim: int = 128
+    """D, the width of the residual stream."""
+    num_layers: int = 4
+    """Number of blocks."""
+    num_heads: int = 4
+    """H, the heads of each block's recurrence."""
+    tie_embeddings: bool = False
+    """Whether the output projection is the transposed embedding matrix."""
+    dropout: float = 0.0
+    """Dropout rate of the output of each sublayer."""
 
 
 @register("hawk")
@@ -243,7 +248,7 @@ class Mamba2Config(MixerModelConfig):
 
 @register("mamba")
 @dataclasses.dataclass(frozen=True)
-class MambaConfig(LanguageModelConfig):
+class MambaConfig(ResidualModelConfig):
     """Configure a Mamba language model: 0.80 million parameters by default, with 65 characters.
 
     Raises:
@@ -273,11 +278,11 @@ class MambaConfig(LanguageModelConfig):
 
     def __post_init__(self):
         """Check the fields."""
-        super().__post_init__()
         check_fields(self)
-        self._layer(dtype=None)  # raises for an invalid size
+        super().__post_init__()
 
-    def _layer(self, dtype):
+    def mixer(self, n: int, dtype=None):
+        """Return Mamba's mixer."""
         return layers.SelectiveStateSpace(
             state_dim=self.state_dim,
             expand=self.expand,
@@ -288,16 +293,6 @@ class MambaConfig(LanguageModelConfig):
             dtype=dtype,
             name="mamba",
         )
-
-    def blocks(self, dtype=None) -> list:
-        """Return the layers between embedding and head."""
-        blocks = [
-            layers.PreNormResidual(
-                [self._layer(dtype)], dropout=self.dropout, epsilon=self.epsilon, dtype=dtype, name=f"block_{n}"
-            )
-            for n in range(self.num_layers)
-        ]
-        return [*blocks, layers.RMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]
 
 
 # The RWKV-7 language model (Peng et al., 2025, "RWKV-7 Goose", arXiv:2503.14456).
