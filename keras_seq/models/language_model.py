@@ -179,17 +179,9 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
         return (logits, state) if return_state else logits
 
     def hidden_states(self, ids, state=None, training: bool | None = None, return_state: bool = False, mask=None):
-        """Compute the input of the head.
+        """Compute the input of the head, vectors `[B, T, D']`, and the next state; the arguments are those of a call.
 
-        Args:
-            ids: Integers `[B, T]`.
-            state: From `get_initial_state` or the call before; None starts each block from its initial state.
-            training: Whether dropout is on.
-            return_state: Whether to compute the next state if `state` is None.
-            mask: Booleans `[B, T]`, true at non-padding positions, or None.
-
-        Returns:
-            Vectors `[B, T, D']`, and the state, None if `state` is None and `return_state` is False.
+        The state is None if `state` is None and `return_state` is False.
 
         Raises:
             ValueError: There are no positions or more than `context_length`, or, outside of compiled code, an id is

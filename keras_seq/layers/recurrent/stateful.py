@@ -120,9 +120,8 @@ class Stateful(Layer):
         if tuple(rows.shape) != (self.batch_size,):
             raise ValueError(f"rows has shape {tuple(rows.shape)}; expected [B] with B={self.batch_size}.")
         rows = tensor_checks.boolean_mask("rows", rows, ranks=(1,))
-        for variable, value in zip(
-            self.state, self._with_reset_rows(self._read_state(), rows, self.batch_size), strict=True
-        ):
+        values = self._with_reset_rows(self._read_state(), rows, self.batch_size)
+        for variable, value in zip(self.state, values, strict=True):
             variable.assign(value)
 
     def _read_state(self):
@@ -141,10 +140,8 @@ class Stateful(Layer):
         mask = inputs_mask if mask is None else mask
         takes_mask = mask is not None and "mask" in inspect.signature(self.layer.call).parameters
         masked = {"mask": mask} if takes_mask else {}
-        unchecked_mask, reset_mask = (
-            reset_mask,
-            tensor_checks.boolean_mask("reset_mask", reset_mask, ranks=(1, 2), x=inputs),
-        )
+        unchecked_mask = reset_mask
+        reset_mask = tensor_checks.boolean_mask("reset_mask", reset_mask, ranks=(1, 2), x=inputs)
         if reset_mask is not None and len(reset_mask.shape) == 2:
             masked["reset_mask"], reset_mask = reset_mask, None
         if not training:

@@ -208,9 +208,7 @@ class BertConfig:
     def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> keras.Model:
         """Build the Keras model from token and segment ids to vectors.
 
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
+        Arguments are those of `LanguageModelConfig.build_model`.
 
         Returns:
             A model from `{"token_ids", "segment_ids"}`, int32 `[B, T]` each, to `{"sequence_output" [B, T, D],
@@ -299,14 +297,8 @@ class BiLSTMConfig:
         """Build the Keras model from ids `[B, T]`, where 0 is padding, to logits `[B, T, num_tags]`.
 
         Train it with `SparseCategoricalCrossentropy(from_logits=True)`: Keras masks padding in the loss. With `crf` the
-        output is potentials `[B, T, num_tags, num_tags]`, and the loss `keras_seq.evaluation.CRFLoss`.
-
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
-
-        Returns:
-            The model; its logits are at least float32.
+        output is potentials `[B, T, num_tags, num_tags]`, and the loss `keras_seq.evaluation.CRFLoss`. Logits are at
+        least float32. Arguments are those of `LanguageModelConfig.build_model`.
 
         Raises:
             ValueError: `vocabulary_size` is not a positive integer.

@@ -87,9 +87,7 @@ class ModernBertConfig:
     def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> keras.Model:
         """Build the Keras model from token ids to vectors.
 
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
+        Arguments are those of `LanguageModelConfig.build_model`.
 
         Returns:
             A model from ids, int32 `[B, T]`, to `{"sequence_output" [B, T, D]}`. Padding, `pad_token_id`, may stand

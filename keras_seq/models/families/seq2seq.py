@@ -129,17 +129,9 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
     def embed(
         self, ids, start=0, training: bool | None = None, name: str = "decoder_token_ids", has_padding: bool = True
     ):
-        """Embed ids and add their positional encoding.
+        """Embed ids `[B, T]` and add their positional encoding; `start`, an integer or integers `[B]`, is the first's.
 
-        Args:
-            ids: Integers `[B, T]`.
-            start: Position of the first id, an integer or integers `[B]`.
-            training: Whether dropout is on.
-            name: Name of the ids in error messages.
-            has_padding: Whether id 0 is padding.
-
-        Returns:
-            Vectors `[B, T, D]` and the mask, bool `[B, T]`, True for non-padding, or None.
+        It returns vectors `[B, T, D]` and the mask, bool `[B, T]`, true at non-padding, or None where 0 is no padding.
 
         Raises:
             ValueError: The ids are not integers `[B, T]` below V.
@@ -153,14 +145,7 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
         return self.dropout_layer(x, training=training), mask
 
     def encode(self, encoder_token_ids, training: bool | None = None):
-        """Encode the source.
-
-        Args:
-            encoder_token_ids: Integers `[B, S]`, 0 for padding.
-            training: Whether dropout is on.
-
-        Returns:
-            The context `[B, S, D]` and its mask, bool `[B, S]`.
+        """Encode the source, ids `[B, S]`, 0 for padding: the context `[B, S, D]` and its mask, bool `[B, S]`.
 
         Raises:
             ValueError: The ids are not integers `[B, S]` below V.
@@ -189,13 +174,9 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
         return self._logits(x, training)
 
     def cross_attention(self, inputs):
-        """Compute the attention of target positions to source positions.
+        """Compute the attention of target to source positions: weights `[B, H, T, S]` for each block of the decoder.
 
-        Args:
-            inputs: `{"encoder_token_ids": [B, S], "decoder_token_ids": [B, T]}`, integers.
-
-        Returns:
-            A tuple with weights `[B, H, T, S]` for each block of the decoder.
+        Inputs are those of a call.
         """
         context, context_mask = self.encode(inputs["encoder_token_ids"], training=False)
         x, mask = self._embed_target(inputs["decoder_token_ids"], training=False)
@@ -334,12 +315,7 @@ class Seq2SeqConfig:
     def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> EncoderDecoder:
         """Build the Keras model from source and target ids to logits `[B, T, V]`.
 
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
-
-        Returns:
-            The model, with all weights built.
+        Arguments are those of `LanguageModelConfig.build_model`.
 
         Raises:
             ValueError: `vocabulary_size` is not a positive integer, or `embedding_dim` is not a multiple of
