@@ -202,10 +202,8 @@ def match_parameter_count(model_config: Any, vocabulary_size: int, target: int) 
         return _closest(make, lambda candidate: _count_parameters(candidate, vocabulary_size), target, start)
 
     if hasattr(model_config, "num_heads") and not hasattr(model_config, "context_length"):
-        heads, other = (
-            model_config.num_heads,
-            "feed_forward_dim" if hasattr(model_config, "feed_forward_dim") else "state_dim",
-        )
+        heads = model_config.num_heads
+        other = "feed_forward_dim" if hasattr(model_config, "feed_forward_dim") else "state_dim"
         start = -(-model_config.embedding_dim // heads)
         model_config = closest(lambda n: scale_width(model_config, "embedding_dim", n * heads), start)
         return closest(lambda n: dataclasses.replace(model_config, **{other: n}), getattr(model_config, other))
@@ -228,12 +226,11 @@ def scale_width(model_config: Any, name: str, value: int) -> Any:
 def with_heads(model_config: Any, num_heads: int) -> Any:
     """Return the model config with another number of heads of the same width, and key-value heads in proportion."""
     embedding_dim = model_config.embedding_dim // model_config.num_heads * num_heads
-    scaled = scale_width(model_config, "embedding_dim", embedding_dim)
+    changes = {"num_heads": num_heads}
     if hasattr(model_config, "num_key_value_heads"):
-        limit = num_heads * model_config.num_key_value_heads / model_config.num_heads
-        kv_heads = max(n for n in range(1, num_heads + 1) if num_heads % n == 0 and n <= max(1, limit))
-        return dataclasses.replace(scaled, num_heads=num_heads, num_key_value_heads=kv_heads)
-    return dataclasses.replace(scaled, num_heads=num_heads)
+        limit = max(1, num_heads * model_config.num_key_value_heads / model_config.num_heads)
+        changes["num_key_value_heads"] = max(n for n in range(1, num_heads + 1) if num_heads % n == 0 and n <= limit)
+    return dataclasses.replace(scale_width(model_config, "embedding_dim", embedding_dim), **changes)
 
 
 def _count_parameters(model_config, vocabulary_size):

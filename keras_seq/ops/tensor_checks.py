@@ -86,11 +86,11 @@ def real(name: str, x, dtype: str):
     return ops.cast(x, dtype)
 
 
-def integers(name: str, values, remedy: str = ""):
+def integers(name: str, values):
     """Return `values` as int32, with -1 for values that are negative or do not fit in int32."""
     dtype = dtype_of(values)
     if "int" not in dtype:
-        raise ValueError(f"{name} has the dtype {dtype}; expected integers{remedy}.")
+        raise ValueError(f"{name} has the dtype {dtype}; expected integers.")
     if dtype not in ("int64", "uint32", "uint64"):
         return ops.cast(values, "int32")
     fits = ops.logical_and(values >= 0, values <= MAX_INT32)
@@ -118,10 +118,10 @@ def boolean_mask(name: str, mask, ranks: Collection[int], x=None):
     return ops.cast(mask, "bool")
 
 
-def masked(name: str, x, mask, rank: int = 2) -> tuple:
-    """Check a mask against `x`, as far as possible now, and otherwise when a graph runs."""
-    checked = boolean_mask(name, mask, ranks=(rank,), x=x)
-    for fits in (_holds_booleans(mask), _same_sizes(x, checked, rank)):
+def masked(name: str, x, mask) -> tuple:
+    """Check a mask `[B, T]` against `x`, as far as possible now, and otherwise when a graph runs."""
+    checked = boolean_mask(name, mask, ranks=(2,), x=x)
+    for fits in (_holds_booleans(mask), _same_sizes(x, checked, rank=2)):
         if fits is not None:
             x, checked = ops.where(fits, x, float("nan")), ops.logical_or(checked, ops.logical_not(fits))
     return x, checked

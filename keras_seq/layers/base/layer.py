@@ -346,10 +346,12 @@ class Layer(keras.layers.Layer):
     def _change_matrices(self, change):
         self._tracker.unlock()  # Keras lets no variable be added to a built layer
         gc.freeze()  # Keras collects garbage where a variable is deleted: of all objects, for a tenth of a second
-        for matrix in self.matrices.values():
-            change(matrix)
-        gc.unfreeze()
-        self._tracker.lock()
+        try:
+            for matrix in self.matrices.values():
+                change(matrix)
+        finally:
+            gc.unfreeze()
+            self._tracker.lock()
 
     def save_own_variables(self, store):
         """Write the variables, with additions merged into their matrices, as Keras's `Dense` does."""

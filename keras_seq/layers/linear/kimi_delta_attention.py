@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.linear.gated_delta_net import GatedDeltaNet
 from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TimeStepBias, TokenMixer
 from keras_seq.layers.normalization import normalize_length
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
@@ -71,6 +72,8 @@ class KimiDeltaAttention(TokenMixer):
         self.epsilon = checks.positive_number("epsilon", epsilon)
         self.convolution = CausalDepthwiseConv1D(kernel_size, dtype=self.dtype_policy, name="convolution")
 
+    get_initial_state = GatedDeltaNet.get_initial_state
+
     def build_weights(self, width):
         """Create the weights for inputs of this width."""
         key_dim = self.key_dim or -(-width // self.num_heads)
@@ -94,11 +97,6 @@ class KimiDeltaAttention(TokenMixer):
     def _dt_bias_init(self, shape, dtype=None):
         """Return the same biases for each head, from slow to fast decays."""
         return ops.tile(TimeStepBias()(self._head_shape[1:2], dtype), [self.num_heads])
-
-    def get_initial_state(self, batch_size):
-        """Return zeros: the last inputs of the convolution, and S `[B, H, K, V]`."""
-        s = ops.zeros((batch_size, *self._head_shape), self.state_dtype)
-        return self.convolution.get_initial_state(batch_size), s
 
     def sequence(self, x, state, mask, reset_mask):
         """Compute the outputs `[B, T, D]` and the next state."""

@@ -123,7 +123,7 @@ class Bidirectional(Layer):
             self.backward_layer, backward_x, initial_state[half:], backward_mask, training
         )
         if self.return_sequences:
-            forward, backward = _zero_masked(mask, forward, *_reversed(backward))
+            forward, backward = where_valid(mask, forward), where_valid(mask, ops.flip(backward, axis=1))
         y = MERGE_MODES[self.merge_mode](forward, backward)
         if not self.return_state:
             return y
@@ -177,10 +177,3 @@ def _backward_copy(layer):
 
 def _reversed(*values):
     return tuple(None if v is None else ops.flip(v, axis=1) for v in values)
-
-
-def _zero_masked(mask, *outputs):
-    """Return the outputs with zeros where the mask is false."""
-    if mask is None:
-        return outputs
-    return tuple(ops.where(ops.expand_dims(mask, -1), y, ops.zeros_like(y)) for y in outputs)

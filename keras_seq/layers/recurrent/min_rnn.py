@@ -18,22 +18,12 @@ from keras_seq import checks
 from keras_seq.layers.base.layer import MatrixAttribute
 from keras_seq.layers.recurrent.rnn import RNNInterface
 from keras_seq.ops.linear_recurrence import LOG_ZERO, log_linear_recurrence
+from keras_seq.ops.tensor_checks import where_valid
 
 
 def log_candidate(v):
     """Compute log g(v) for pre-activations v of any shape."""
     return ops.where(v >= 0, ops.log(ops.where(v >= 0, v, 0.0) + 0.5), -ops.softplus(-v))
-
-
-def min_gru_weights(z):
-    """Compute the logarithms of the weights of h and of the candidate from the pre-activation z of the update gate."""
-    return -ops.softplus(z), -ops.softplus(-z)
-
-
-def min_lstm_weights(f, i):
-    """Compute the logarithms of the weights of h and of the candidate from the pre-activations f and i of the gates."""
-    ratio = ops.softplus(-f) - ops.softplus(-i)  # log(sigmoid(i) / sigmoid(f))
-    return -ops.softplus(ratio), -ops.softplus(-ratio)
 
 
 DROPOUT_REMEDY = "add keras.layers.SpatialDropout1D before it, which drops the same features at every position"
@@ -102,9 +92,7 @@ class MinimalRNN(RNNInterface):
         *gates, candidate = ops.split(ops.cast(z, self.state_dtype), self.num_gates, axis=-1)
         log_a, log_new = self.log_mixing_weights(*gates)
         log_b = log_new + log_candidate(candidate)
-        if mask is not None:
-            is_valid = ops.expand_dims(mask, -1)
-            log_a, log_b = ops.where(is_valid, log_a, 0.0), ops.where(is_valid, log_b, LOG_ZERO)
+        log_a, log_b = where_valid(mask, log_a), where_valid(mask, log_b, LOG_ZERO)
         if reset_mask is not None:
             log_a = ops.where(ops.expand_dims(reset_mask, -1), LOG_ZERO, log_a)
         h = log_linear_recurrence(log_a, log_b, h)
@@ -143,9 +131,9 @@ class MinGRU(MinimalRNN):
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
 
-    def log_mixing_weights(self, update):
-        """Compute the logarithms of the weights of h and of the candidate."""
-        return min_gru_weights(update)
+    def log_mixing_weights(self, z):
+        """Compute the logarithms of the weights of h and of the candidate from the update gate's pre-activation."""
+        return -ops.softplus(z), -ops.softplus(-z)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -165,6 +153,7 @@ class MinLSTM(MinimalRNN):
 
     num_gates = 3
 
-    def log_mixing_weights(self, forget_gate, input_gate):
-        """Compute the logarithms of the weights of h and of the candidate."""
-        return min_lstm_weights(forget_gate, input_gate)
+    def log_mixing_weights(self, f, i):
+        """Compute the logarithms of the weights of h and of the candidate from the pre-activations of the gates."""
+        ratio = ops.softplus(-f) - ops.softplus(-i)  # log(sigmoid(i) / sigmoid(f))
+        return -ops.softplus(ratio), -ops.softplus(-ratio)

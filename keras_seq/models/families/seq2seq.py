@@ -201,7 +201,7 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
             ValueError: The ids are not integers `[B, S]` below V, or `capacity` is not a positive integer.
         """
         context, context_mask = self.encode(encoder_token_ids, training=False)
-        batch_size = ops.shape(encoder_token_ids)[0]
+        batch_size = ops.shape(context)[0]
         return {
             "position": ops.zeros((batch_size,), "int32"),
             "blocks": tuple(
