@@ -8,12 +8,12 @@ from keras_seq.ops.recurrence import recurrence
 TANH_AND_SIGMOID = ops.tanh, ops.sigmoid
 
 
-def gru_cell(x, h, recurrent_kernel, recurrent_bias=None, recurrent_dropout_mask=None, activations=None):
+def gru_cell(x, h, recurrent_kernel, recurrent_bias=None, dropout_mask=None, activations=None):
     """Compute the next h `[B, units]` from `x [B, 3 units]`, the input part; other arguments are those of `gru`."""
     tanh, sigmoid = activations or TANH_AND_SIGMOID
     units = h.shape[-1]
     h_in = ops.cast(h, x.dtype)
-    h_in = h_in if recurrent_dropout_mask is None else h_in * recurrent_dropout_mask
+    h_in = h_in if dropout_mask is None else h_in * dropout_mask
     x = ops.cast(x, h.dtype)
     if recurrent_bias is not None:
         inner = ops.cast(ops.matmul(h_in, recurrent_kernel) + recurrent_bias, h.dtype)
@@ -30,16 +30,7 @@ def gru_cell(x, h, recurrent_kernel, recurrent_bias=None, recurrent_dropout_mask
 
 
 @optimized
-def gru(
-    x,
-    h,
-    recurrent_kernel,
-    recurrent_bias=None,
-    mask=None,
-    recurrent_dropout_mask=None,
-    activations=None,
-    reset_mask=None,
-):
+def gru(x, h, recurrent_kernel, recurrent_bias=None, mask=None, dropout_mask=None, activations=None, reset_mask=None):
     """Compute all time steps, one after the other: `(y [B, T, units], h)`, h at every time step and the last h.
 
     x is the input part of the pre-activations, `[B, T, 3 units]`, h the state before the first time step, `[B, units]`,
@@ -48,6 +39,6 @@ def gru(
     """
 
     def cell(x, h):
-        return gru_cell(x, h, recurrent_kernel, recurrent_bias, recurrent_dropout_mask, activations)
+        return gru_cell(x, h, recurrent_kernel, recurrent_bias, dropout_mask, activations)
 
     return recurrence(cell, x, h, mask, reset_mask)
