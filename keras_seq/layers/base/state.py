@@ -132,6 +132,13 @@ def prepare_inputs(layer, inputs, state, mask):
 class ExplicitState(Layer):
     """Base class of layers that take and return their state.
 
+    ```python
+    y = layer(x)  # x [B, T, D], from the initial state
+    y, state = layer(x, return_state=True)
+    y, state = layer(more, state=state, return_state=True)  # continues from that state
+    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D']
+    ```
+
     A subclass defines `get_initial_state(batch_size)` and `sequence(x, state, mask, reset_mask)`, or a `call(inputs,
     state=None, mask=None, inputs_mask=None, return_state=False)` of its own, which calls `prepare_inputs` first. Its
     state is a tensor or a nested structure of tensors. The mask is passed on to the next layer.

@@ -27,9 +27,7 @@ class KimiDeltaAttention(TokenMixer):
 
     ```python
     layer = KimiDeltaAttention(num_heads=2)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
-    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:

@@ -31,9 +31,7 @@ class SelectiveStateSpace(ExplicitState):
 
     ```python
     layer = SelectiveStateSpace(state_dim=16)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
-    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:
@@ -142,9 +140,7 @@ class Mamba2(TokenMixer):
 
     ```python
     layer = Mamba2(num_heads=4, head_dim=16, state_dim=32)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
-    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:

@@ -139,9 +139,7 @@ class CausalDepthwiseConv1D(ExplicitState):
 
     ```python
     layer = CausalDepthwiseConv1D(4)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
-    y, state = layer(more, state=state, return_state=True)  # continues from that state
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:

@@ -42,9 +42,7 @@ class RGLRU(ExplicitState):
 
     ```python
     layer = RGLRU(num_heads=4)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
-    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:
@@ -110,8 +108,7 @@ class GriffinRecurrentBlock(TokenMixer):
 
     ```python
     layer = GriffinRecurrentBlock(num_heads=4)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:

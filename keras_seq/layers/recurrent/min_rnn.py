@@ -109,11 +109,8 @@ class MinGRU(MinimalRNN):
     """A GRU whose gates depend on the input only: computed in parallel over time in training, stepwise in generation.
 
     ```python
-    layer = MinGRU(8)
-    y = layer(x)  # x [B, T, D] -> y [B, 8], the last output, from the zero state
+    y, h = MinGRU(8)(x, return_state=True)  # x [B, T, D] -> y [B, 8], the last output; more calls: see `LSTM`
     y = MinGRU(8, return_sequences=True)(x)  # y [B, T, 8], every output
-    y, h = layer(more, state=layer.get_initial_state(B), return_state=True)
-    y, h = layer.step(x[:, 0], h)  # one time step: y [B, 8]
     ```
 
     Args:
@@ -141,10 +138,7 @@ class MinLSTM(MinimalRNN):
     """An LSTM whose gates depend on the input only: computed in parallel over time in training, stepwise in generation.
 
     ```python
-    layer = MinLSTM(8)
-    y = layer(x)  # x [B, T, D] -> y [B, 8], the last output, from the zero state
-    y, h = layer(more, state=layer.get_initial_state(B), return_state=True)
-    y, h = layer.step(x[:, 0], h)  # one time step: y [B, 8]
+    y, h = MinLSTM(8)(x, return_state=True)  # x [B, T, D] -> y [B, 8], the last output; more calls: see `LSTM`
     ```
 
     Arguments, masking, precision and errors are those of `MinGRU`. The columns of the matrix `[D, 3 units]` are forget

@@ -1,9 +1,6 @@
 """Linear recurrences on torch's CPU: one position after the other.
 
-Without thousands of cores, log2(T) rounds over all positions cost more than T steps over one. The gradient is the same
-recurrence in reverse:
-
-    g_t = dy_t + a_{t+1} g_{t+1};      db_t = g_t;    da_t = g_t h_{t-1};    dh_0 = a_1 g_1
+The gradient is the same recurrence in reverse, as in `tensorflow.py`.
 """
 
 import torch
