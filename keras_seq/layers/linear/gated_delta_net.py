@@ -18,7 +18,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TimeStepBias, TokenMixer
+from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer, time_step_bias
 from keras_seq.layers.normalization import normalize_length, split_heads
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.tensor_checks import where_valid
@@ -110,7 +110,7 @@ class GatedDeltaNet(TokenMixer):
         self.beta_dense = self._dense("beta", width, count * self.num_heads, use_bias=False)
         self.dt_dense = self._dense("dt", width, self.num_heads, use_bias=False)
         self.convolution.build((None, None, keys + count * (keys + values)))
-        self.dt_bias = self._vector("dt_bias", (self.num_heads,), TimeStepBias())
+        self.dt_bias = self._vector("dt_bias", (self.num_heads,), time_step_bias)
         self.log_a = self._vector("log_a", (self.num_heads,), self._log_a_init)
         self.scale = self._vector("scale", self._head_shape[2:], "ones")
         self.output_dense = self._dense("output", values, width, initializer=self.output_initializer)

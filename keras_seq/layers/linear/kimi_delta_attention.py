@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.linear.gated_delta_net import GatedDeltaNet
-from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TimeStepBias, TokenMixer
+from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer, time_step_bias
 from keras_seq.layers.normalization import normalize_length
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.tensor_checks import where_valid
@@ -94,7 +94,7 @@ class KimiDeltaAttention(TokenMixer):
 
     def _dt_bias_init(self, shape, dtype=None):
         """Return the same biases for each head, from slow to fast decays."""
-        return ops.tile(TimeStepBias()(self._head_shape[1:2], dtype), [self.num_heads])
+        return ops.tile(time_step_bias(self._head_shape[1:2], dtype), [self.num_heads])
 
     def sequence(self, x, state, mask, reset_mask):
         """Compute the outputs `[B, T, D]` and the next state."""

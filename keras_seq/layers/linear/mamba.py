@@ -18,7 +18,7 @@ from keras_seq import checks
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import MAX_FACTOR, ExplicitState
 from keras_seq.layers.dense import inner_dense
-from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TimeStepBias, TokenMixer
+from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer, time_step_bias
 from keras_seq.layers.normalization import merge_heads, normalize_heads, split_heads
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.selective_scan import selective_scan
@@ -88,7 +88,7 @@ class SelectiveStateSpace(ExplicitState):
         self.input_dense = dense("input", width, 2 * inner, self.use_bias, kernel)
         self.convolution.build((*inputs_shape[:-1], inner))
         self.dt_down = dense("dt_down", inner, rank, False, kernel)
-        self.dt_up = dense("dt_up", rank, inner, True, kernel, bias_initializer=TimeStepBias())
+        self.dt_up = dense("dt_up", rank, inner, True, kernel, bias_initializer=time_step_bias)
         self.b_dense = dense("b", inner, self.state_dim, False, kernel)
         self.c_dense = dense("c", inner, self.state_dim, False, kernel)
         self.log_a = self.add_weight(shape=(inner, self.state_dim), initializer=self._log_a_init, name="log_a")
@@ -193,7 +193,7 @@ class Mamba2(TokenMixer):
         self.bc_dense = self._dense("bc", width, shared)
         self.dt_dense = self._dense("dt", width, self.num_heads)
         self.convolution.build((None, None, inner + shared))
-        self.dt_bias = self._vector("dt_bias", (self.num_heads,), TimeStepBias())
+        self.dt_bias = self._vector("dt_bias", (self.num_heads,), time_step_bias)
         self.log_a = self._vector("log_a", (self.num_heads,), log_head_numbers)
         self.skip = self._vector("skip", (self.num_heads,), "ones")
         self.scale = self._vector("scale", (inner,), "ones")

@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.configuration import Initializer
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import MAX_FACTOR, ExplicitState, join_finite, split_finite
 from keras_seq.layers.dense import inner_dense
@@ -16,54 +15,27 @@ from keras_seq.ops import tensor_checks
 from keras_seq.ops.attention import segment_numbers, true_first
 
 
-@keras.saving.register_keras_serializable(package="keras_seq")
-class DecayRadius(Initializer):
-    """Initialize Lambda so that exp(-softplus(Lambda)), the decay of each feature, is spaced between two bounds."""
-
-    def __init__(self, min_radius: float = 0.9, max_radius: float = 0.999):
-        self.min_radius, self.max_radius = min_radius, max_radius
-
-    def __call__(self, shape, dtype=None):
-        """Return one number for each feature; squares of the decays are evenly spaced, as points in a ring."""
-        squares = ops.linspace(self.min_radius**2, self.max_radius**2, shape[0], dtype=dtype or "float32")
-        return ops.log(ops.expm1(-0.5 * ops.log(squares)))
+def decay_radius(shape, dtype=None):
+    """Return Lambda, for which the squares of exp(-softplus(Lambda)), the decays, are evenly spaced, as in a ring."""
+    squares = ops.linspace(0.9**2, 0.999**2, shape[0], dtype=dtype or "float32")
+    return ops.log(ops.expm1(-0.5 * ops.log(squares)))
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class EvenlySpaced(Initializer):
-    """Initialize a vector with evenly spaced numbers."""
-
-    def __init__(self, first: float, last: float):
-        self.first, self.last = first, last
-
-    def __call__(self, shape, dtype=None):
-        """Return the numbers."""
-        return ops.linspace(self.first, self.last, shape[0], dtype=dtype or "float32")
+def time_step_bias(shape, dtype=None):
+    """Return biases whose softplus, the time step, is log-uniformly spaced between 0.001 and 0.1."""
+    log_dt = ops.linspace(math.log(1e-3), math.log(0.1), shape[0], dtype=dtype or "float32")
+    return ops.log(ops.expm1(ops.exp(log_dt)))
 
 
-@keras.saving.register_keras_serializable(package="keras_seq")
-class TimeStepBias(Initializer):
-    """Initialize biases whose softplus, the time step, is log-uniformly spaced between two bounds."""
-
-    def __init__(self, min_dt: float = 1e-3, max_dt: float = 0.1):
-        self.min_dt, self.max_dt = min_dt, max_dt
-
-    def __call__(self, shape, dtype=None):
-        """Return one bias for each channel."""
-        log_dt = ops.linspace(math.log(self.min_dt), math.log(self.max_dt), shape[0], dtype=dtype or "float32")
-        return ops.log(ops.expm1(ops.exp(log_dt)))
+def evenly_spaced(first: float, last: float):
+    """Return an initializer of a vector with evenly spaced numbers."""
+    return lambda shape, dtype=None: ops.linspace(first, last, shape[0], dtype=dtype or "float32")
 
 
-@keras.saving.register_keras_serializable(package="keras_seq")
-class ShiftRamp(Initializer):
-    """Initialize mu: 1 - (n / D)^power for feature n, so the first features see the previous position."""
-
-    def __init__(self, power: float):
-        self.power = power
-
-    def __call__(self, shape, dtype=None):
-        """Return one number for each feature."""
-        return 1.0 - ops.power(ops.arange(shape[0], dtype=dtype or "float32") / shape[0], self.power)
+def shift_ramp(power: float):
+    """Return an initializer of mu: 1 - (n / D)^power for feature n, so the first features see the previous position."""
+    return lambda shape, dtype=None: 1.0 - ops.power(ops.arange(shape[0], dtype=dtype or "float32") / shape[0], power)
 
 
 class TokenMixer(ExplicitState):

@@ -18,7 +18,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.base.layer import MatrixAttribute
 from keras_seq.layers.dense import inner_block_diagonal
-from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, EvenlySpaced, TokenMixer
+from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer, evenly_spaced
 from keras_seq.layers.normalization import merge_heads, normalize_heads
 from keras_seq.ops.linear_recurrence import LOG_ZERO, max_plus_recurrence
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
@@ -120,7 +120,7 @@ class MLSTM(TokenMixer):
         self.input_gate_bias = self._vector(
             "input_gate_bias", (self.num_heads,), keras.initializers.RandomNormal(stddev=0.1)
         )
-        self.forget_gate_bias = self._vector("forget_gate_bias", (self.num_heads,), EvenlySpaced(3.0, 6.0))
+        self.forget_gate_bias = self._vector("forget_gate_bias", (self.num_heads,), evenly_spaced(3.0, 6.0))
         self.scale = self._vector("scale", (inner,), "ones")
         self.skip = self._vector("skip", (inner,), "ones")
         self.output_dense = self._dense("output", inner, width, initializer=self.output_initializer)

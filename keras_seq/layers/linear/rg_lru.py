@@ -18,7 +18,7 @@ from keras_seq import checks
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import ExplicitState
 from keras_seq.layers.dense import inner_block_diagonal
-from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, DecayRadius, TokenMixer
+from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer, decay_radius
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.attention import count_elements
 from keras_seq.ops.dispatch import export_format
@@ -77,7 +77,7 @@ class RGLRU(ExplicitState):
             inner_block_diagonal(self, name, self.num_heads, self._width, self.kernel_initializer)
             for name in ("recurrence_gate", "input_gate")
         )
-        self.decay = self.add_weight(shape=(self._width,), initializer=DecayRadius(), name="decay")
+        self.decay = self.add_weight(shape=(self._width,), initializer=decay_radius, name="decay")
         freeze_inner_layers(self)
 
     def get_initial_state(self, batch_size):

@@ -14,7 +14,7 @@ from keras_seq import checks
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import ExplicitState, join_finite, split_finite
 from keras_seq.layers.dense import Dense, cloned
-from keras_seq.layers.linear.mixer import ShiftRamp
+from keras_seq.layers.linear.mixer import shift_ramp
 from keras_seq.layers.linear.rwkv7_time_mix import RWKV7TimeMix, previous_positions
 from keras_seq.layers.normalization import make_normalization
 from keras_seq.ops import tensor_checks
@@ -63,7 +63,7 @@ class RWKV7ChannelMix(ExplicitState):
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
         self._width = self._read_width(inputs_shape)
-        self.shift = self.add_weight(shape=(self._width,), initializer=ShiftRamp(1.0), name="shift")
+        self.shift = self.add_weight(shape=(self._width,), initializer=shift_ramp(1.0), name="shift")
         self.hidden_dense, self.output_dense = (
             Dense(units, use_bias=False, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
             for units, initializer, name in (

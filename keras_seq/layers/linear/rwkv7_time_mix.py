@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.base.state import finite_inputs, with_nan
-from keras_seq.layers.linear.mixer import EvenlySpaced, ShiftRamp, TokenMixer, gather_positions
+from keras_seq.layers.linear.mixer import TokenMixer, evenly_spaced, gather_positions, shift_ramp
 from keras_seq.layers.normalization import merge_heads, normalize_heads, normalize_length
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.attention import count_elements, true_first
@@ -116,11 +116,11 @@ class RWKV7TimeMix(TokenMixer):
         inner = self.num_heads * self._head_dim
         rank = self.rank or max(32, 32 * round(2.5 * width**0.5 / 32))
         for name, power in SHIFT_POWERS.items():
-            setattr(self, f"shift_{name}", self._vector(f"shift_{name}", (width,), ShiftRamp(power)))
+            setattr(self, f"shift_{name}", self._vector(f"shift_{name}", (width,), shift_ramp(power)))
         self.receptance_dense = self._dense("receptance", width, inner)
         self.key_dense = self._dense("key", width, inner)
         self.value_dense = self._dense("value", width, inner)
-        self._low_rank("decay", width, rank, inner, EvenlySpaced(-6.5, -1.5))
+        self._low_rank("decay", width, rank, inner, evenly_spaced(-6.5, -1.5))
         self._low_rank("rate", width, rank, inner, "zeros")
         self._low_rank("gate", width, 2 * rank, inner, None)
         if self.value_residual:
