@@ -61,14 +61,6 @@ def deserialized(config: dict, *names: str) -> dict:
     return {**config, **{name: objects(config[name]) for name in names if name in config}}
 
 
-class Initializer(keras.initializers.Initializer):
-    """Base class of initializers, which keep their arguments as attributes."""
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {**super().get_config(), **constructor_arguments(self, Initializer)}
-
-
 MASKS = ("mask", "inputs_mask")
 
 
