@@ -72,12 +72,10 @@ class AdditivePositions(Layer):
                 raise ValueError(f"start={start} and a state were passed; expected only one of them.")
             check_state(self.name, state, list(inputs.shape[:1]))
             start = state
-        x = ops.cast(tensor_checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
+        x, mask = self._valid_inputs(inputs, inputs_mask if mask is None else mask)
         start = check_start(start, inputs)
         if not isinstance(start, int) and len(start.shape):
             x = tensor_checks.with_axes_of(x, start, rank=1)
-        x, mask = tensor_checks.masked("mask", x, inputs_mask if mask is None else mask)
-        x = where_valid(mask, x)
         x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
         positions = compute_positions(ops.shape(x)[1], mask, start, reset_mask)
         vectors = self.position_vectors(positions, x.shape[1], start)

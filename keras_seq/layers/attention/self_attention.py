@@ -274,22 +274,16 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         query_segments = key_segments = None if reset_mask is None else segment_numbers(reset_mask)
         gate = self.gate_dense(x) if self.use_output_gate else None  # [B, T, H K']
         sinks = None if self.sinks is None else ops.convert_to_tensor(self.sinks)
-        decay_sums = None
-        if self._forgets:
-            decay_sums = self.positions.decay_sums(self.forget_dense(x), mask, reset_mask)  # [B, T, H]
 
         # append them to the cache: from here on keys and values are those of all S slots, [B, S, G, K]
         holds_nan = is_finite is not None and (return_state or not is_first_call)
         if holds_nan:
             k = where_valid(is_finite, k, float("nan"))  # for the state to remember
-        slots = {
-            "key": k,
-            "value": v,
-            **({"decay_sum": decay_sums} if self._forgets else {}),
-            "position": key_positions,
-        }
-        if self._forgets and state is not None:
-            state = {**state, "decay_sum": decay_sums_before(state)}
+        slots, decay_sums = {"key": k, "value": v, "position": key_positions}, None
+        if self._forgets:
+            decay_sums = self.positions.decay_sums(self.forget_dense(x), mask, reset_mask)  # [B, T, H]
+            slots["decay_sum"] = decay_sums
+            state = None if is_first_call else {**state, "decay_sum": decay_sums_before(state)}
         if holds_window:
             slots, key_segments, state = append_to_window(state, slots, mask is not None, key_segments)
         elif state is not None:
