@@ -84,7 +84,7 @@ class GatedLinearAttention(TokenMixer):
     def sequence(self, x, state, mask, reset_mask):
         """Compute the outputs `[B, T, D]` and the next state."""
         parts = self.query_dense(x), self.key_dense(x), self.value_dense(x), self.decay_up(self.decay_down(x))
-        q, k, v, decay = (self._to_state_dtype(self._heads(part)) for part in parts)
+        q, k, v, decay = (self._to_state_dtype(self._heads(part)) for part in parts)  # [B, T, H, K], v [B, T, H, V]
         log_decay = where_valid(mask, -ops.softplus(-decay) / TEMPERATURE)
         y, state = matrix_recurrence(
             q / k.shape[-1] ** 0.5,

@@ -108,13 +108,13 @@ class SelectiveStateSpace(ExplicitState):
     def sequence(self, x, state, mask, reset_mask):
         """Compute the outputs `[B, T, D]` and the next state."""
         last_inputs, h = state
-        u, gate = ops.split(self.input_dense(x), 2, axis=-1)
+        u, gate = ops.split(self.input_dense(x), 2, axis=-1)  # [B, T, E] each
         u, last_inputs = self.convolution(u, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u = ops.silu(u)
-        delta = ops.softplus(self._to_state_dtype(self.dt_up(self.dt_down(u))))
+        delta = ops.softplus(self._to_state_dtype(self.dt_up(self.dt_down(u))))  # [B, T, E]
         delta = where_valid(mask, delta)  # a step of zero copies the state
         a = -ops.exp(self._to_state_dtype(self.log_a))
-        b, c, u = map(self._to_state_dtype, (self.b_dense(u), self.c_dense(u), u))
+        b, c, u = map(self._to_state_dtype, (self.b_dense(u), self.c_dense(u), u))  # b and c [B, T, N]
         y, h = selective_scan(u, delta, a, b, c, h, reset_mask)
         y = ops.cast(y + self._to_state_dtype(self.skip) * u, self.compute_dtype) * ops.silu(gate)
         return self.output_dense(y), (last_inputs, h)
@@ -207,13 +207,13 @@ class Mamba2(TokenMixer):
     def sequence(self, x, state, mask, reset_mask):
         """Compute the outputs `[B, T, D]` and the next state."""
         last_inputs, s = state
-        gate, u = ops.split(self.input_dense(x), 2, axis=-1)
+        gate, u = ops.split(self.input_dense(x), 2, axis=-1)  # [B, T, H P] each
         u = ops.concatenate([u, self.bc_dense(x)], axis=-1)
         u, last_inputs = self.convolution(u, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u, inner = self._to_state_dtype(ops.silu(u)), gate.shape[-1]
         b, c = (self._of_heads(v) for v in ops.split(u[..., inner:], 2, axis=-1))
-        u = self._heads(u[..., :inner])
-        delta = ops.softplus(self._to_state_dtype(self.dt_dense(x)) + self._to_state_dtype(self.dt_bias))
+        u = self._heads(u[..., :inner])  # [B, T, H, P]; b and c [B, T, H, N]
+        delta = ops.softplus(self._to_state_dtype(self.dt_dense(x)) + self._to_state_dtype(self.dt_bias))  # [B, T, H]
         delta = where_valid(mask, delta)  # a step of zero copies the state
         log_decay = -delta * ops.exp(self._to_state_dtype(self.log_a))
         y, s = matrix_recurrence(c, b, ops.expand_dims(delta, -1) * u, log_decay, s, reset_mask=reset_mask)

@@ -135,15 +135,15 @@ class MLSTM(TokenMixer):
     def sequence(self, x, state, mask, reset_mask):
         """Compute the outputs `[B, T, D]` and the next state."""
         last_inputs, state = state
-        u, z = ops.split(self.input_dense(x), 2, axis=-1)
+        u, z = ops.split(self.input_dense(x), 2, axis=-1)  # [B, T, H K] each
         c, last_inputs = self.convolution(u, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         c = ops.silu(c)
         qkv = self.query_dense(c), self.key_dense(c), self.value_dense(u)
         gates = ops.matmul(ops.concatenate(qkv, axis=-1), ops.cast(self.gates_kernel, self.compute_dtype))
-        log_i, f = ops.split(self._to_state_dtype(gates), 2, axis=-1)
+        log_i, f = ops.split(self._to_state_dtype(gates), 2, axis=-1)  # [B, T, H] each
         log_i = where_valid(mask, log_i + self._to_state_dtype(self.input_gate_bias), LOG_ZERO)
         log_f = where_valid(mask, -ops.softplus(-f - self._to_state_dtype(self.forget_gate_bias)))
-        q, k, v = (self._heads(self._to_state_dtype(part)) for part in qkv)
+        q, k, v = (self._heads(self._to_state_dtype(part)) for part in qkv)  # [B, T, H, K]
         h, state = mlstm(q, k / self._head_dim**0.5, v, log_i, log_f, state, reset_mask)
         scale = ops.reshape(self.scale, (self.num_heads, -1))
         h = merge_heads(normalize_heads(h, scale, self.epsilon, centered=True))

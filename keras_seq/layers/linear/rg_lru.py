@@ -89,11 +89,11 @@ class RGLRU(ExplicitState):
         h, started = state
         count = count_elements(ops.shape(x)[1], mask, started[:, 0], reset_mask)  # [B, T]
         is_first = ops.expand_dims(count <= 1, -1)  # where valid; padding before it writes nothing
-        r = ops.sigmoid(ops.cast(self.recurrence_gate(x), self.state_dtype))
-        i = ops.sigmoid(ops.cast(self.input_gate(x), self.state_dtype))
-        log_a = -EXPONENT * ops.softplus(ops.cast(self.decay, self.state_dtype)) * r
+        r = ops.sigmoid(self._to_state_dtype(self.recurrence_gate(x)))  # [B, T, D]
+        i = ops.sigmoid(self._to_state_dtype(self.input_gate(x)))
+        log_a = -EXPONENT * ops.softplus(self._to_state_dtype(self.decay)) * r
         variance = ops.maximum(one_minus_exp(2 * log_a), 1e-12)  # the derivative of the root stays finite
-        drive = ops.where(is_first, 1.0, ops.sqrt(variance)) * i * ops.cast(x, self.state_dtype)
+        drive = ops.where(is_first, 1.0, ops.sqrt(variance)) * i * self._to_state_dtype(x)
         a = where_valid(mask, ops.where(is_first, 0.0, ops.exp(log_a)), 1.0)
         if reset_mask is not None:
             a = ops.where(ops.expand_dims(reset_mask, -1), 0.0, a)

@@ -181,7 +181,7 @@ class RWKV7TimeMix(TokenMixer):
             v = v + (self._to_state_dtype(where_valid(mask, first_value)) - v) * share
         kappa = normalize_length(self._heads(k * self._to_state_dtype(self.key_scale)), 1e-12)
         k = k * (1 + (a - 1) * self._to_state_dtype(self.key_rate))
-        r, k, v, a, log_w = map(self._heads, (r, where_valid(mask, k), v, a, where_valid(mask, log_w)))
+        r, k, v, a, log_w = map(self._heads, (r, where_valid(mask, k), v, a, where_valid(mask, log_w)))  # [B, T, H, K]
         kappa = where_valid(mask, kappa)
         y, s = matrix_recurrence(
             r,

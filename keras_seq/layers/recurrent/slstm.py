@@ -121,7 +121,7 @@ class SLSTM(ExplicitState):
         u, last_inputs = self.convolution(x, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u = ops.silu(u)
         z = ops.concatenate([dense(v) for dense, v in zip(self.input_denses, (u, u, x, x), strict=True)], axis=-1)
-        z = ops.cast(z, self.state_dtype)
+        z = ops.cast(z, self.state_dtype)  # [B, T, 4 D]
         kernel = ops.cast(self.recurrent_kernel, self.compute_dtype)
         size = self._width // self.num_heads
         kernel = ops.transpose(ops.reshape(kernel, (size, 4, self.num_heads, size)), (2, 0, 1, 3))  # [H, K, 4, K]
