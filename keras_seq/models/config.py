@@ -70,9 +70,9 @@ SIZES = {
 }
 
 
-def check_fields(config) -> None:
-    """Check the fields of a config by their types: numbers are positive, but for rates, and what is 0 by default."""
-    for field in dataclasses.fields(config):
+def check_fields(config, kind: type) -> None:
+    """Check the fields of a class by their types: numbers are positive, but for rates, and what is 0 by default."""
+    for field in dataclasses.fields(kind):
         name, value, kinds = field.name, getattr(config, field.name), typing.get_args(field.type)
         if value is None and types.NoneType in kinds:
             continue

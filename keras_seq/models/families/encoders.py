@@ -196,7 +196,7 @@ class BertConfig:
 
     def __post_init__(self):
         """Check the fields."""
-        check_fields(self)
+        check_fields(self, BertConfig)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, the pooler's included, without building the model."""
@@ -290,7 +290,7 @@ class BiLSTMConfig:
 
     def __post_init__(self):
         """Check the fields."""
-        check_fields(self)
+        check_fields(self, BiLSTMConfig)
         checks.one_of("merge_mode", self.merge_mode, ("concat", "sum"))
 
     def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> keras.Model:

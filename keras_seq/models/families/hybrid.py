@@ -113,7 +113,7 @@ class RecurrentGemmaConfig(_PublishedHybridConfig):
     def __post_init__(self):
         """Check the fields."""
         super().__post_init__()
-        check_fields(self)
+        check_fields(self, RecurrentGemmaConfig)
         checks.pattern("pattern", self.pattern, "ra")
         width = self.lru_width or self.embedding_dim
         if width % self.num_heads:
@@ -209,7 +209,7 @@ class Qwen35Config(_PublishedHybridConfig):
     def __post_init__(self):
         """Check the fields."""
         super().__post_init__()
-        check_fields(self)
+        check_fields(self, Qwen35Config)
         checks.pattern("pattern", self.pattern, "da")
         if self.linear_num_value_heads % self.linear_num_key_heads:
             expected = f"a divisor of linear_num_value_heads={self.linear_num_value_heads}"
@@ -296,7 +296,7 @@ class HybridConfig(MixerModelConfig):
     def __post_init__(self):
         """Check the fields."""
         checks.pattern("pattern", self.pattern, KINDS)
-        check_fields(self)
+        check_fields(self, HybridConfig)
         super().__post_init__()
 
     def mixer(self, n: int, dtype=None):

@@ -278,7 +278,7 @@ class MambaConfig(ResidualModelConfig):
 
     def __post_init__(self):
         """Check the fields."""
-        check_fields(self)
+        check_fields(self, MambaConfig)
         super().__post_init__()
 
     def mixer(self, n: int, dtype=None):

@@ -74,7 +74,7 @@ class ModernBertConfig:
 
     def __post_init__(self):
         """Check the fields."""
-        check_fields(self)
+        check_fields(self, ModernBertConfig)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, without building the model."""

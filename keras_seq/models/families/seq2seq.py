@@ -303,7 +303,7 @@ class Seq2SeqConfig:
 
     def __post_init__(self):
         """Check the fields."""
-        check_fields(self)
+        check_fields(self, Seq2SeqConfig)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, without building the model."""

@@ -74,7 +74,7 @@ class T5Config:
     def __post_init__(self):
         """Check the fields."""
         self._positions()  # raises for an invalid size
-        check_fields(self)
+        check_fields(self, T5Config)
 
     def _positions(self, shared=False):
         return layers.BucketedPositions(self.num_buckets, self.max_distance, scale=1.0, shared=shared)

@@ -58,7 +58,7 @@ class TransformerConfig(LanguageModelConfig):
         """Check the fields."""
         super().__post_init__()
         self.convolutions(0)  # raises for an invalid size
-        check_fields(self)
+        check_fields(self, TransformerConfig)
 
     def blocks(self, dtype=None) -> list:
         """Return the layers between embedding and head."""
@@ -161,7 +161,7 @@ class LlamaConfig(LanguageModelConfig):
     def __post_init__(self):
         """Check the fields."""
         super().__post_init__()
-        check_fields(self)
+        check_fields(self, LlamaConfig)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, without building the model."""
@@ -253,7 +253,7 @@ class GPT2Config(LanguageModelConfig):
     def __post_init__(self):
         """Check the fields."""
         super().__post_init__()
-        check_fields(self)
+        check_fields(self, GPT2Config)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, without building the model."""
