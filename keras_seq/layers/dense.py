@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.configuration import Initializer
 from keras_seq.layers.base.layer import Layer, MatrixAttribute, freeze_inner_layers, same_shape
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.dense import activate, dense
@@ -40,25 +39,15 @@ class Dense(Layer, keras.layers.Dense):
         return x if self.activation is None else exportable(self.activation)(x)
 
 
-@keras.saving.register_keras_serializable(package="keras_seq")
-class ScaledInitializer(Initializer):
-    """Draw what another initializer draws, times a factor."""
-
-    def __init__(self, initializer, factor: float):
-        self.initializer, self.factor = keras.initializers.get(initializer), factor
-
-    def __call__(self, shape, dtype=None, **kwargs):
-        """Return values of this shape."""
-        return self.factor * self.initializer(shape, dtype=dtype, **kwargs)
-
-    def clone(self):
-        """Return an equal initializer; the other one may be a function, which has no config."""
-        return ScaledInitializer(cloned(self.initializer), self.factor)
-
-
 def cloned(initializer):
     """Return an initializer with values of its own: it returns the same ones at every call."""
     return initializer.clone() if isinstance(initializer, keras.initializers.Initializer) else initializer
+
+
+def scaled(initializer, factor: float):
+    """Return an initializer that draws what another one draws, times a factor."""
+    initializer = cloned(initializer)
+    return lambda shape, dtype=None: factor * initializer(shape, dtype=dtype)
 
 
 def inner_dense(layer, name: str, width: int, units: int, use_bias: bool, initializer, **options) -> Dense:
@@ -117,6 +106,14 @@ class BlockDiagonalDense(Layer):
         y = ops.swapaxes(ops.matmul(ops.swapaxes(x, 1, 2), ops.swapaxes(kernel, 0, 1)), 1, 2)
         y = ops.reshape(y, (*ops.shape(inputs)[:2], width))
         return y if self.bias is None else y + ops.cast(self.bias, y.dtype)
+
+
+def inner_block_diagonal(layer, name: str, num_blocks: int, width: int, initializer, **options) -> BlockDiagonalDense:
+    """Return a built layer of blocks for inputs `[B, T, width]` inside of a layer."""
+    options |= {"kernel_initializer": cloned(initializer), "dtype": layer.dtype_policy, "name": name}
+    dense = BlockDiagonalDense(num_blocks, **options)
+    dense.build((None, None, width))
+    return dense
 
 
 # The position-wise feed-forward layer of a Transformer (Vaswani et al., 2017), and its gated form.
@@ -195,10 +192,7 @@ class FeedForward(Layer):
 
     def hidden(self, x):
         """Compute the hidden layer, `[..., feed_forward_dim]`."""
-        return self._activate(self.hidden_dense(x))
-
-    def _activate(self, h):
-        return activate(self.activation, h)
+        return activate(self.activation, self.hidden_dense(x))
 
     def call(self, inputs, training: bool | None = None):
         """Map `[..., D]` to `[..., D]`."""
@@ -238,4 +232,4 @@ class GatedFeedForward(FeedForward):
 
     def hidden(self, x):
         """Compute the gated hidden layer, `[..., feed_forward_dim]`."""
-        return self._activate(self.gate_dense(x)) * self.hidden_dense(x)
+        return activate(self.activation, self.gate_dense(x)) * self.hidden_dense(x)

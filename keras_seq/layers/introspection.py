@@ -29,14 +29,14 @@ INNER_LAYERS = (
 )
 
 
-def named_layers(layer, name: str = "", attributes: bool = False):
+def named_layers(layer, attributes: bool = False):
     """Yield a layer and the layers inside it, each once, depth first, with paths such as `block_0/mingru`.
 
     A `Stateful` and the model in it add nothing to a path, and the self-attention of a `TransformerBlock` has the path
     of its block. With `attributes` every layer inside another is entered, such as the `Dense` layers of an attention
     layer; otherwise only stacks, wrapped layers and the attention layers of a block.
     """
-    yield from _walk(layer, name, attributes, set(), _is_unnamed)
+    yield from _walk(layer, "", attributes, set(), _is_unnamed)
 
 
 def named_weights(model) -> dict[str, keras.Variable]:

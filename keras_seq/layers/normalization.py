@@ -119,15 +119,7 @@ class RMSNormalization(OverAxes, keras.layers.RMSNormalization):
 class ZeroCenteredRMSNormalization(RMSNormalization):
     """RMS normalization whose weights are the differences of the scales from 1, so that weight decay draws these to 1.
 
-    It is Gemma's (Gemma Team, 2024, arXiv:2403.08295).
-
-    Args:
-        axis: The axis, or axes, to normalize over.
-        epsilon: Added to the mean square.
-        **kwargs: Those of `keras.layers.Layer`.
-
-    Raises:
-        ValueError: If `axis` is no axis of the inputs.
+    It is Gemma's (Gemma Team, 2024, arXiv:2403.08295). Arguments and errors are those of `RMSNormalization`.
     """
 
     initial_scale = "zeros"

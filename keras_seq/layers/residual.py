@@ -6,12 +6,12 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.base.configuration import deserialized
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import ExplicitState, has_explicit_state, shapes
 from keras_seq.layers.normalization import NORMALIZATIONS, make_normalization
 from keras_seq.layers.recurrent.rnn import RNNInterface
 from keras_seq.ops import tensor_checks
-from keras_seq.ops.tensor_checks import where_valid
 
 
 def initial_states(layers, batch_size, **capacity):
@@ -134,7 +134,7 @@ class PreNormResidual(ExplicitState):
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: tensor_checks.sequence_shape("inputs", inputs_shape)})
+        self._read_width(inputs_shape)
         self.normalization_layer.build(inputs_shape)
         shape = inputs_shape
         for layer in self.layers:
@@ -168,9 +168,7 @@ class PreNormResidual(ExplicitState):
         reset_mask=None,
     ):
         """Apply the layer; the class docstring describes the call arguments."""
-        x = ops.cast(tensor_checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
-        x, mask = tensor_checks.masked("mask", x, inputs_mask if mask is None else mask)
-        x = where_valid(mask, x)
+        x, mask = self._valid_inputs(inputs, inputs_mask if mask is None else mask)
         x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
         if reset_mask is not None:
             check_separates_documents(self.layers)
@@ -184,5 +182,4 @@ class PreNormResidual(ExplicitState):
     @classmethod
     def from_config(cls, config):
         """Deserialize the layers and create the residual block."""
-        config = dict(config)
-        return cls([keras.saving.deserialize_keras_object(layer) for layer in config.pop("layers")], **config)
+        return cls(**deserialized(config, "layers"))

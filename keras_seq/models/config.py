@@ -12,8 +12,10 @@ import abc
 import contextlib
 import dataclasses
 import math
+import types
+import typing
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import keras
 
@@ -66,6 +68,24 @@ def _fields_of(config_class, values):
 SIZES = {
     *("embedding_dim", "units", "num_layers", "num_heads", "num_key_value_heads", "feed_forward_dim", "context_length")
 }
+
+
+def check_fields(config, kind: type) -> None:
+    """Check the fields of a class by their types: numbers are positive, but for rates, and what is 0 by default."""
+    for field in dataclasses.fields(kind):
+        name, value, kinds = field.name, getattr(config, field.name), typing.get_args(field.type)
+        if value is None and types.NoneType in kinds:
+            continue
+        if field.type is bool:
+            checks.boolean(name, value)
+        elif field.type is int or int in kinds:
+            (checks.positive_integer if field.default != 0 else checks.non_negative_integer)(name, value)
+        elif field.type is float:
+            (checks.fraction if "dropout" in name else checks.positive_number)(name, value)
+        elif typing.get_origin(field.type) is Literal:
+            checks.one_of(name, value, kinds)
+        elif field.type is layers.RotaryPositions and not isinstance(value, layers.RotaryPositions):
+            raise ValueError(f"{name}={value!r}; expected RotaryPositions.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,10 +203,8 @@ def match_parameter_count(model_config: Any, vocabulary_size: int, target: int) 
         return _closest(make, lambda candidate: _count_parameters(candidate, vocabulary_size), target, start)
 
     if hasattr(model_config, "num_heads") and not hasattr(model_config, "context_length"):
-        heads, other = (
-            model_config.num_heads,
-            "feed_forward_dim" if hasattr(model_config, "feed_forward_dim") else "state_dim",
-        )
+        heads = model_config.num_heads
+        other = "feed_forward_dim" if hasattr(model_config, "feed_forward_dim") else "state_dim"
         start = -(-model_config.embedding_dim // heads)
         model_config = closest(lambda n: scale_width(model_config, "embedding_dim", n * heads), start)
         return closest(lambda n: dataclasses.replace(model_config, **{other: n}), getattr(model_config, other))
@@ -209,12 +227,11 @@ def scale_width(model_config: Any, name: str, value: int) -> Any:
 def with_heads(model_config: Any, num_heads: int) -> Any:
     """Return the model config with another number of heads of the same width, and key-value heads in proportion."""
     embedding_dim = model_config.embedding_dim // model_config.num_heads * num_heads
-    scaled = scale_width(model_config, "embedding_dim", embedding_dim)
+    changes = {"num_heads": num_heads}
     if hasattr(model_config, "num_key_value_heads"):
-        limit = num_heads * model_config.num_key_value_heads / model_config.num_heads
-        kv_heads = max(n for n in range(1, num_heads + 1) if num_heads % n == 0 and n <= max(1, limit))
-        return dataclasses.replace(scaled, num_heads=num_heads, num_key_value_heads=kv_heads)
-    return dataclasses.replace(scaled, num_heads=num_heads)
+        limit = max(1, num_heads * model_config.num_key_value_heads / model_config.num_heads)
+        changes["num_key_value_heads"] = max(n for n in range(1, num_heads + 1) if num_heads % n == 0 and n <= limit)
+    return dataclasses.replace(scale_width(model_config, "embedding_dim", embedding_dim), **changes)
 
 
 def _count_parameters(model_config, vocabulary_size):

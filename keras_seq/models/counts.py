@@ -1,13 +1,10 @@
 """Count what a model computes and holds: floating-point operations, parameters of a Transformer block.
 
-Count the floating-point operations of a model from its built layers.
-
     forward    2 x size of every matrix that a position is multiplied with     a multiplication and an addition each
                + attention  2 T H (K + K')        scores and values over all T, masked ones included
                + convolution  2 K D
                + scans  2 for each element of a linear state; Mamba: 6 E N (decay, input, state, output)
-               + matrix states  5 for each element (decay, 2 to write, 2 to read); n delta rules: 3 + 6 n (2 to write, 2
-                 to read and 2 to write what is replaced)
+               + matrix states  5 for each element (decay, 2 to write, 2 to read); n delta rules: 3 + 6 n
     training   3 x forward                         the gradients of weights and inputs cost a forward pass each
 
 (Kaplan et al., 2020, arXiv:2001.08361, section 2.1.) An embedding lookup costs nothing; a tied embedding counts as the
@@ -95,9 +92,6 @@ def _state_size(layer):
     """Return the number of elements of the matrices that a layer with matrix states holds for a row."""
     parts = keras.tree.flatten(layer.get_initial_state(1))
     return sum(math.prod(part.shape) for part in parts if len(part.shape) == 4)  # [1, H, K, V]
-
-
-# Count the parameters of a Transformer block by a formula.
 
 
 def count_block_params(dim: int, feed_forward_dim: int, num_attentions: int = 1, use_bias: bool = True) -> int:

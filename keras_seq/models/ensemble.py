@@ -11,6 +11,7 @@ import math
 import keras
 from keras import ops
 
+from keras_seq.layers.base.configuration import deserialized, own_arguments
 from keras_seq.layers.residual import check_states
 from keras_seq.models.language_model import LanguageModel, check_step
 from keras_seq.models.quantization import NoKerasExport
@@ -103,32 +104,19 @@ class Ensemble(NoKerasExport, TokenTargets, keras.Model):
         return log_mean_probability(logits)
 
     def step(self, ids, state):
-        """Compute the logits of the next id from one position.
-
-        Args:
-            ids: Integers `[B, 1]`.
-            state: From `get_initial_state` or the step before.
-
-        Returns:
-            `(logits [B, V], state)`.
-
-        Raises:
-            ValueError: `ids` is not `[B, 1]`, or the state is None or has the wrong structure.
-        """
+        """Compute the logits `[B, V]` of the next id from one position, ids `[B, 1]`, and the next state."""
         check_step(ids, state)
         logits, state = self(ids, state=state, training=False, return_state=True)
         return logits[:, -1], state
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        members = [keras.saving.serialize_keras_object(member) for member in self.members]
-        return {**super().get_config(), "members": members}
+        return {**super().get_config(), **own_arguments(self, Ensemble)}
 
     @classmethod
     def from_config(cls, config):
         """Create the ensemble and its members from a config."""
-        members = [keras.saving.deserialize_keras_object(member) for member in config["members"]]
-        return cls(**{**config, "members": members})
+        return cls(**deserialized(config, "members"))
 
 
 def number_of_outputs(model) -> int:

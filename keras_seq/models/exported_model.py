@@ -32,24 +32,21 @@ METADATA = "keras_seq"  # key of ONNX's metadata; with .json the file in the zip
 
 @dataclasses.dataclass(frozen=True)
 class StatePart:
-    """One tensor of a state.
+    """One tensor of a state."""
 
-    Args:
-        name: Name of the input; that of the output begins with `new_`.
-        shape: Sizes; None is the batch size.
-        dtype: Such as "float32".
-        initial: The value before the first position: a number, or nested lists without the batch axis.
-    """
-
-    name: str
-    shape: tuple
+    name: str  # of the input; that of the output begins with new_
+    shape: tuple  # None is the batch size
     dtype: str
-    initial: object
+    initial: object  # value before the first position: a number, or nested lists without the batch axis
 
     @property
     def batch_axis(self) -> int | None:
         """Return the axis of the rows, or None if all rows share the tensor."""
         return self.shape.index(None) if None in self.shape else None
+
+    def take(self, x: np.ndarray, rows) -> np.ndarray:
+        """Return these rows of the tensor, or all of it if the rows share it."""
+        return x if self.batch_axis is None else x.take(rows, self.batch_axis)
 
     def shape_of(self, batch_size: int) -> tuple:
         """Return the shape of so many rows."""
@@ -64,12 +61,7 @@ class StatePart:
 
 
 def state_parts(model, capacity: int | None = None) -> tuple[list[StatePart], object]:
-    """Return the tensors of a model's state, and a state of one row, whose structure they have.
-
-    Args:
-        model: A built `LanguageModel`.
-        capacity: As for `get_initial_state`.
-    """
+    """Return the tensors of a built language model's state, and a state of one row, whose structure they have."""
     one, two = (model.get_initial_state(size, *(() if capacity is None else (capacity,))) for size in (1, 2))
     parts, others = [], named_tensors(two)
     for name, first in named_tensors(one).items():
@@ -89,16 +81,7 @@ def named_tensors(state) -> dict:
 
 
 class ExportedModel:
-    """A model in a file. It computes in NumPy arrays, outside of Keras: nothing compiles it or trains it.
-
-    Args:
-        path: The file that `keras_seq.export` wrote.
-        num_threads: Threads that compute a call.
-
-    Raises:
-        ValueError: The file cannot be read, or another program wrote it.
-        ImportError: The runtime is not installed.
-    """
+    """A model in a file. It computes in NumPy arrays, outside of Keras: nothing compiles it or trains it."""
 
     is_exported = True
     embedding = head = None
@@ -137,19 +120,7 @@ class ExportedModel:
         return {part.name: part.first(batch_size) for part in self.state}
 
     def __call__(self, ids, state=None, training=None, return_state: bool = False, mask=None):
-        """Compute logits `[B, T, V]` for ids `[B, T]`.
-
-        Args:
-            ids: Integers `[B, T]`.
-            state: From `get_initial_state` or the call before; None starts from the initial state.
-            training: Must not be true.
-            return_state: Whether to return `(logits, state)`.
-            mask: Must be None: a file has no padding.
-
-        Raises:
-            ValueError: An id is not in the vocabulary, there are more positions than `context_length`, or the state is
-                not that of this file.
-        """
+        """Compute logits `[B, T, V]` for ids `[B, T]`, as a `LanguageModel`; a file has no training and no padding."""
         if training or mask is not None:
             raise ValueError(f"{self.path} is for inference without padding; expected training=False and mask=None.")
         ids = ops.convert_to_numpy(as_ids("ids", ids))
@@ -254,13 +225,7 @@ class LiteRTModel(ExportedModel):
     text = keras_seq.generate(model, model.tokenizer, "ROMEO:", max_new_tokens=200)
     ```
 
-    Args:
-        path: The file that `keras_seq.export(..., format="litert")` wrote.
-        num_threads: Threads that compute a call.
-
-    Raises:
-        ValueError: The file cannot be read, or another program wrote it.
-        ImportError: ai-edge-litert is not installed.
+    Arguments and errors are those of `OnnxModel`.
     """
 
     def _load(self, num_threads):
@@ -284,11 +249,11 @@ class LiteRTModel(ExportedModel):
 
     def _state_shapes(self):
         details, rows = self.runners[1].get_input_details(), self.metadata["batch_size"]
-        axes = {part.name: part.batch_axis for part in self.state}
         shapes = {name: detail["shape"].tolist() for name, detail in details.items() if name != "ids"}
-        for name, shape in shapes.items():
-            if axes[name] is not None and shape[axes[name]] == rows:
-                shape[axes[name]] = 1
+        for part in self.state:
+            shape, axis = shapes[part.name], part.batch_axis
+            if axis is not None and shape[axis] == rows:
+                shape[axis] = 1
         return shapes
 
     def _run(self, ids, state):
@@ -299,18 +264,14 @@ class LiteRTModel(ExportedModel):
         size, results = self.metadata["batch_size"], []
         for start in range(0, len(ids), size):
             rows = np.minimum(np.arange(start, start + size), len(ids) - 1)  # the last one again in the place of none
-            results.append(self._run_rows(ids[rows], self._rows_of(state, rows)))
+            results.append(self._run_rows(ids[rows], {p.name: p.take(state[p.name], rows) for p in self.state}))
         logits = np.concatenate([logits for logits, _ in results])[: len(ids)]
         new = {}
         for part in self.state:
-            axis, tensors = part.batch_axis, [state[part.name] for _, state in results]
-            whole = tensors[0] if axis is None else np.concatenate(tensors, axis)
-            new[part.name] = whole if axis is None else whole.take(np.arange(len(ids)), axis)
+            tensors = [state[part.name] for _, state in results]
+            whole = tensors[0] if part.batch_axis is None else np.concatenate(tensors, part.batch_axis)
+            new[part.name] = part.take(whole, np.arange(len(ids)))
         return logits, new
-
-    def _rows_of(self, state, rows):
-        axes = {part.name: part.batch_axis for part in self.state}
-        return {name: x if axes[name] is None else x.take(rows, axes[name]) for name, x in state.items()}
 
     def _run_rows(self, ids, state):
         parts, start = [], 0

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks, layers
+from keras_seq.layers.base.configuration import deserialized, own_arguments
 from keras_seq.layers.introspection import is_non_causal, iter_layers
 from keras_seq.layers.residual import apply_sequentially, initial_states
 from keras_seq.models.laws import check_steps
@@ -107,17 +108,9 @@ class Forecaster(keras.Model):
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {
-            **super().get_config(),
-            "width": self.width,
-            "blocks": [keras.saving.serialize_keras_object(block) for block in self.blocks],
-            "num_outputs": self.num_outputs,
-            "context_length": self.context_length,
-            "num_variables": self.num_variables,
-        }
+        return {**super().get_config(), **own_arguments(self, Forecaster)}
 
     @classmethod
     def from_config(cls, config):
         """Create the model and its layers from a config."""
-        blocks = [keras.saving.deserialize_keras_object(block) for block in config["blocks"]]
-        return cls(**{**config, "blocks": blocks})
+        return cls(**deserialized(config, "blocks"))

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.base.configuration import deserialized, own_arguments
 from keras_seq.layers.introspection import (
     gives_no_sequence,
     gives_probabilities,
@@ -178,17 +179,9 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
         return (logits, state) if return_state else logits
 
     def hidden_states(self, ids, state=None, training: bool | None = None, return_state: bool = False, mask=None):
-        """Compute the input of the head.
+        """Compute the input of the head, vectors `[B, T, D']`, and the next state; the arguments are those of a call.
 
-        Args:
-            ids: Integers `[B, T]`.
-            state: From `get_initial_state` or the call before; None starts each block from its initial state.
-            training: Whether dropout is on.
-            return_state: Whether to compute the next state if `state` is None.
-            mask: Booleans `[B, T]`, true at non-padding positions, or None.
-
-        Returns:
-            Vectors `[B, T, D']`, and the state, None if `state` is None and `return_state` is False.
+        The state is None if `state` is None and `return_state` is False.
 
         Raises:
             ValueError: There are no positions or more than `context_length`, or, outside of compiled code, an id is
@@ -253,27 +246,13 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        serialize = keras.saving.serialize_keras_object
-        return {
-            **super().get_config(),
-            "embedding": serialize(self.embedding),
-            "blocks": [serialize(block) for block in self.blocks],
-            "head": serialize(self.head),
-            "context_length": self.context_length,
-            "document_token": self.document_token,
-        }
+        return {**super().get_config(), **own_arguments(self, LanguageModel)}
 
     @classmethod
     def from_config(cls, config):
         """Create the model and its layers from a config."""
-        deserialize = keras.saving.deserialize_keras_object
-        config = dict(config)
+        config = deserialized(config, "embedding", "blocks", "head")
         quantization = config.pop("quantization", None)
-        model = cls(
-            embedding=deserialize(config.pop("embedding")),
-            blocks=[deserialize(block) for block in config.pop("blocks")],
-            head=deserialize(config.pop("head")),
-            **config,
-        )
+        model = cls(**config)
         model.quantization = quantization  # `build` reads it
         return model

@@ -1,7 +1,4 @@
-"""Check laws that a model must keep: the future cannot leak, and stepping equals the whole pass.
-
-Causality: change an id and compare the logits before it.
-"""
+"""Check laws that a model must keep: the future cannot leak, and stepping equals the whole pass."""
 
 import concurrent.futures
 import contextlib

@@ -52,18 +52,8 @@ class NGramTable(ExplicitState):
     `KneserNeyNGrams`: node 0 is the root, and the children of node i are those after node `first[i]` up to node
     `first[i + 1]`, by rising ids.
 
-    Args:
-        order: n.
-        vocabulary_size: V.
-        num_ngrams: E, the number of n-grams of all lengths.
-        num_contexts: C, the number of those that are shorter than n, the empty one included.
-        **kwargs: Those of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: The ids as floats `[B, T, 1]`; NaN, an id out of its range, gives NaN.
-        state: From `get_initial_state` or the call before, or None.
-        mask: Booleans `[B, T]`, true at non-padding positions, or None.
-        return_state: Whether to return `(log p [B, T, V], state)`.
+    There are `num_ngrams` n-grams of all lengths, and `num_contexts` shorter than n, the empty one included. Inputs are
+    ids as floats `[B, T, 1]`; NaN, an id out of its range, gives NaN.
     """
 
     def __init__(self, order, vocabulary_size, num_ngrams, num_contexts, **kwargs):
@@ -132,11 +122,6 @@ class NGramTable(ExplicitState):
             node = ops.where(ops.logical_and(ahead <= end, is_at_most), ahead, node)
         is_id = _take(stored, ops.maximum(node, 1) - 1) == ids
         return ops.where(ops.logical_and(ops.logical_and(is_context, node > begin), is_id), node, -1)
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        names = "order", "vocabulary_size", "num_ngrams", "num_contexts"
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def _take(table, index):

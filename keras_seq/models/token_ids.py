@@ -1,6 +1,4 @@
-"""Token ids of models: their checks, targets, and functional models that take them.
-
-Check token ids: type, shape and range.
+"""Token ids of models: checks of type, shape and range, targets, and functional models that take them.
 
 Types and shapes are always checked, values only where they are known, outside of compiled code. Inside, where nothing
 can be raised, the embedding of an invalid id is NaN, which propagates to the outputs.
@@ -13,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.base.configuration import own_arguments
 from keras_seq.models.quantization import Quantizable
 from keras_seq.ops import replicas, tensor_checks
 
@@ -102,8 +101,7 @@ class TokenIdCheck(keras.layers.Layer):
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        own = ("vocabulary_size", "context_length", "pad_token_id")
-        return {**super().get_config(), **{name: getattr(self, name) for name in own}}
+        return {**super().get_config(), **own_arguments(self, TokenIdCheck)}
 
 
 def check_pad_token_id(pad_token_id: int | None, vocabulary_size: int) -> int | None:
@@ -138,8 +136,7 @@ class InvalidIdsToNaN(keras.layers.Layer):
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        own = {"vocabulary_size": self.vocabulary_size, "pad_token_id": self.pad_token_id}
-        return {**super().get_config(), **own}
+        return {**super().get_config(), **own_arguments(self, InvalidIdsToNaN)}
 
 
 @functools.cache

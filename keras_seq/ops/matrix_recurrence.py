@@ -7,13 +7,6 @@ Without a and b this is linear attention with decay (gated linear attention, Mam
 is the gated delta rule (Yang et al., 2024, arXiv:2412.06464): it replaces what the state holds for a key. Kimi Delta
 Attention has another decay for each row, and RWKV-7 another b, too. Several delta rules at a position (DeltaProduct;
 Siems et al., 2025, arXiv:2502.10297) are so many positions, of which the first one decays and the last one is read.
-
-In a chunk that starts from S, with w(s, t] the product of the decays after s up to t, the u solve a triangular system,
-u_t = a_t w(0, t] S + sum_{s<t} a_t w(s, t] (b_s u_s + k_s v_s). So u = W S + U (the WY form), the state after the chunk
-is M S + N, and what remains is one loop over chunks: its graph does not depend on T.
-
-Long sequences are computed in groups of chunks. Between forward and backward pass, only the arguments and the state
-before each group are stored; the gradient computes one group after the other again (`keras.remat`).
 """
 
 import itertools
@@ -93,63 +86,62 @@ def _position_by_position(*args):
     """Compute one position after the other, without triangular systems, of which no file knows, and for any T."""
     *args, state = args
     dtype, shape, output_shape = state.dtype, tuple(state.shape[1:]), tuple(args[2].shape[2:])
-    parts = [None if x is None else tuple(x.shape[2:]) for x in args]
-    (batch_size, length), sizes = ops.shape(args[2])[:2], [0 if part is None else math.prod(part) for part in parts]
-    rows = [
-        ops.reshape(ops.cast(x, dtype), (batch_size, length, size))
-        for x, size in zip(args, sizes, strict=True)
-        if x is not None
-    ]
-    ends = [*itertools.accumulate(sizes)]
+    batch_size, length = ops.shape(args[2])[:2]
+    rows, parts_of = _rows(args, dtype)
 
     def cell(row, y_and_state):
-        *position, reset_mask = (
-            None if part is None else ops.reshape(row[:, end - size : end], (-1, 1, *part))
-            for part, size, end in zip(parts, sizes, ends, strict=True)
-        )
-        reset_mask = None if reset_mask is None else reset_mask > 0
-        y, new = _one_position(*position, reset_mask, ops.reshape(y_and_state[1], (-1, *shape)))
+        y, new = _one_position(*parts_of(row, -1, 1), ops.reshape(y_and_state[1], (-1, *shape)))
         return ops.reshape(y, (-1, math.prod(output_shape))), ops.reshape(new, (-1, math.prod(shape)))
 
     first = ops.zeros((batch_size, math.prod(output_shape)), dtype)
-    rows, state = ops.concatenate(rows, axis=-1), ops.reshape(state, (batch_size, math.prod(shape)))
+    state = ops.reshape(state, (batch_size, math.prod(shape)))
     y, (_, state) = recurrence(cell, rows, (first, state))
     return ops.reshape(y, (batch_size, length, *output_shape)), ops.reshape(state, (batch_size, *shape))
 
 
+def _rows(args, dtype):
+    """Return tensors `[B, T, ...]` as rows `[B, T, W]` of one, and a function that gives them back from such rows.
+
+    Keras scans several tensors only where T is known. Some may be None, and the last one is a mask.
+    """
+    batch_size, length = ops.shape(args[2])[:2]
+    shapes = [None if x is None else tuple(x.shape[2:]) for x in args]
+    widths = [0 if shape is None else math.prod(shape) for shape in shapes]
+    ends = [*itertools.accumulate(widths)]
+    given = [(x, width) for x, width in zip(args, widths, strict=True) if x is not None]
+    rows = [ops.reshape(ops.cast(x, dtype), (batch_size, length, width)) for x, width in given]
+
+    def parts_of(rows, batch_size, length):
+        *parts, mask = (
+            None if shape is None else ops.reshape(rows[..., end - width : end], (batch_size, length, *shape))
+            for shape, width, end in zip(shapes, widths, ends, strict=True)
+        )
+        return *parts, None if mask is None else mask > 0
+
+    return ops.concatenate(rows, axis=-1), parts_of
+
+
 def _grouped(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state, chunk_size, clip):
-    """Compute `matrix_recurrence`, one group of chunks after the other."""
+    """Compute `matrix_recurrence`, one group of chunks after the other.
+
+    Between forward and backward pass, only the arguments and the state before each group are stored; the gradient
+    computes one group after the other again.
+    """
     batch_size, length, dtype = ops.shape(v)[0], ops.shape(v)[1], v.dtype
     num_groups = -(-length // max(GROUP_SIZE, chunk_size))
     size = -(-length // (num_groups * chunk_size)) * chunk_size  # positions of a group
-    args = q, k, v, log_decay, channel_log_decay, a, b, reset_mask
-    shapes = [None if x is None else tuple(x.shape[2:]) for x in args]
-    widths = [0 if shape is None else math.prod(shape) for shape in shapes]
-    output_shape, state_shape = tuple(v.shape[2:]), tuple(state.shape[1:])
+    rows, parts_of = _rows((q, k, v, log_decay, channel_log_decay, a, b, reset_mask), dtype)
+    width, output_shape, state_shape = rows.shape[-1], tuple(v.shape[2:]), tuple(state.shape[1:])
 
     @keras.remat
     def group(rows, state):
-        rows = ops.reshape(rows, (batch_size, size, sum(widths)))
-        ends = itertools.accumulate(widths)
-        parts = [
-            None if shape is None else ops.reshape(rows[..., end - width : end], (batch_size, size, *shape))
-            for shape, width, end in zip(shapes, widths, ends, strict=True)
-        ]
-        if reset_mask is not None:
-            parts[-1] = parts[-1] > 0
+        parts = parts_of(ops.reshape(rows, (batch_size, size, width)), batch_size, size)
         y, state = _chunked(*parts, ops.reshape(state, (batch_size, *state_shape)), chunk_size, clip)
         y = ops.reshape(y, (batch_size, size * math.prod(output_shape)))
         return y, ops.reshape(state, (batch_size, math.prod(state_shape)))
 
-    # one tensor of rows, because Keras scans several only where T is known; padding neither decays nor writes
-    rows = [
-        ops.reshape(ops.cast(x, dtype), (batch_size, length, width))
-        for x, width in zip(args, widths, strict=True)
-        if x is not None
-    ]
-    padding = ops.zeros((batch_size, num_groups * size - length, sum(widths)), dtype)
-    rows = ops.concatenate([ops.concatenate(rows, axis=-1), padding], axis=1)
-    rows = ops.reshape(rows, (batch_size, num_groups, size * sum(widths)))
+    padding = ops.zeros((batch_size, num_groups * size - length, width), dtype)  # neither decays nor writes
+    rows = ops.reshape(ops.concatenate([rows, padding], axis=1), (batch_size, num_groups, size * width))
     first = ops.zeros((batch_size, size * math.prod(output_shape)), dtype)
     state = ops.reshape(state, (batch_size, math.prod(state_shape)))
     y, (_, state) = recurrence(lambda rows, state: group(rows, state[1]), rows, (first, state))
@@ -158,7 +150,12 @@ def _grouped(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state, chu
 
 
 def _chunked(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state, chunk_size, clip):
-    """Compute `matrix_recurrence`, all chunks together."""
+    """Compute `matrix_recurrence`, all chunks together.
+
+    In a chunk that starts from S, with w(s, t] the product of the decays after s up to t, the u solve a triangular
+    system, u_t = a_t w(0, t] S + sum_{s<t} a_t w(s, t] (b_s u_s + k_s v_s). So u = W S + U (the WY form), the state
+    after the chunk is M S + N, and what remains is one loop over chunks: its graph does not depend on T.
+    """
     batch_size, length, size = ops.shape(v)[0], ops.shape(v)[1], chunk_size
     if isinstance(v.shape[1], int):
         size = min(chunk_size, v.shape[1])

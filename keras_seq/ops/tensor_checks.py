@@ -15,10 +15,7 @@ if keras.backend.backend() == "torch":
 
 
 def at_least_float32(dtype) -> str:
-    """Return `"float64"` for float64, else `"float32"`.
-
-    (`keras.backend.result_type` narrows float64 on JAX and torch.)
-    """
+    """Return `"float64"` for float64, which `keras.backend.result_type` narrows on JAX and torch, else `"float32"`."""
     return "float64" if keras.backend.standardize_dtype(dtype) == "float64" else "float32"
 
 
@@ -51,16 +48,7 @@ def _dtype_name(dtype) -> str:
 
 
 def dense(name: str, x, expected: str = "real numbers") -> None:
-    """Raise unless `x` is a dense tensor of real numbers, integers or booleans.
-
-    Args:
-        name: Name of the tensor, for the message.
-        x: A tensor or an array of any shape and backend, symbolic ones too.
-        expected: What the tensor should hold, for the message.
-
-    Raises:
-        ValueError: It is not a tensor, is ragged or sparse, or holds complex numbers, strings or objects.
-    """
+    """Raise unless `x` is a dense tensor or array of real numbers, integers or booleans, of any backend."""
     if not hasattr(x, "dtype"):
         if hasattr(x, "__array__"):  # a table, for example, that Keras converts
             return
@@ -98,11 +86,11 @@ def real(name: str, x, dtype: str):
     return ops.cast(x, dtype)
 
 
-def integers(name: str, values, remedy: str = ""):
+def integers(name: str, values):
     """Return `values` as int32, with -1 for values that are negative or do not fit in int32."""
     dtype = dtype_of(values)
     if "int" not in dtype:
-        raise ValueError(f"{name} has the dtype {dtype}; expected integers{remedy}.")
+        raise ValueError(f"{name} has the dtype {dtype}; expected integers.")
     if dtype not in ("int64", "uint32", "uint64"):
         return ops.cast(values, "int32")
     fits = ops.logical_and(values >= 0, values <= MAX_INT32)
@@ -125,17 +113,15 @@ def boolean_mask(name: str, mask, ranks: Collection[int], x=None):
     values = None if dtype == "bool" else static_value(mask)
     if values is not None and not np.isin(values, (0, 1)).all():
         raise ValueError(f"{name} holds {values[~np.isin(values, (0, 1))].flat[0]}; expected booleans, or 0 and 1.")
-    mask = ops.cast(mask, "bool")
-    if x is None:
-        return mask
-    same_axes(name, mask, x, len(shape))
-    return mask
+    if x is not None:
+        same_axes(name, mask, x, len(shape))
+    return ops.cast(mask, "bool")
 
 
-def masked(name: str, x, mask, rank: int = 2) -> tuple:
-    """Check a mask against `x`, as far as possible now, and otherwise when a graph runs."""
-    checked = boolean_mask(name, mask, ranks=(rank,), x=x)
-    for fits in (_holds_booleans(mask), _same_sizes(x, checked, rank)):
+def masked(name: str, x, mask) -> tuple:
+    """Check a mask `[B, T]` against `x`, as far as possible now, and otherwise when a graph runs."""
+    checked = boolean_mask(name, mask, ranks=(2,), x=x)
+    for fits in (_holds_booleans(mask), _same_sizes(x, checked, rank=2)):
         if fits is not None:
             x, checked = ops.where(fits, x, float("nan")), ops.logical_or(checked, ops.logical_not(fits))
     return x, checked
@@ -157,10 +143,7 @@ def _holds_booleans(mask):
 def same_axes(name: str, values, x, rank: int) -> None:
     """Raise unless the shape of `values` equals the first axes of `x`, where both sizes are known."""
     shape, expected = tuple(values.shape), tuple(x.shape)[:rank]
-    if len(shape) != len(expected) or any(
-        size != expected_size and None not in (size, expected_size)
-        for size, expected_size in zip(shape, expected, strict=True)
-    ):
+    if len(shape) != len(expected) or any(a != b and None not in (a, b) for a, b in zip(shape, expected, strict=True)):
         axes = "[B, T]" if len(expected) == 2 else "[B]"
         raise ValueError(f"{name} has shape {shape}; expected {axes}, here {expected}.")
 
@@ -195,14 +178,10 @@ def attention_mask(
     mask = boolean_mask(name, mask, ranks=(2, 3, 4))
     if mask is None:
         return None
-    shape, axes = tuple(mask.shape), ("B", "H", "T", "S")
-    sizes = dict(zip(axes, (batch_size, num_heads, query_length, key_length), strict=True))
-    axes = {2: ("T", "S"), 3: ("B", "T", "S"), 4: axes}[len(shape)]
+    shape, sizes = tuple(mask.shape), {"B": batch_size, "H": num_heads, "T": query_length, "S": key_length}
+    axes = {2: "TS", 3: "BTS", 4: "BHTS"}[len(shape)]
     expected = tuple(sizes[axis] for axis in axes)
-    if any(
-        size not in (1, None) and expected_size is not None and size != expected_size
-        for size, expected_size in zip(shape, expected, strict=True)
-    ):
+    if any(a not in (1, b) and None not in (a, b) for a, b in zip(shape, expected, strict=True)):
         raise ValueError(
             f"{name} has shape {shape}; expected [{', '.join(axes)}], here {expected}, or 1 for any of them."
         )

@@ -1,5 +1,6 @@
 """What the base class gives to all layers: configs of constructors' arguments, and matrices that change their mode."""
 
+import gc
 import inspect
 
 import keras
@@ -64,6 +65,16 @@ def test_a_layer_without_a_matrix_has_no_mode():
         layer.enable_lora(2)
     with pytest.raises(NotImplementedError):
         layer.quantize("int8")
+
+
+def test_a_change_of_matrices_that_fails_leaves_the_layer_locked_and_garbage_collected():
+    layer = layers.Dense(3)
+    layer.build((None, 4))
+    with pytest.raises(ValueError, match="nonsense"):
+        layer.enable_lora(2, a_initializer="nonsense")
+    assert gc.get_freeze_count() == 0
+    with pytest.raises(ValueError, match="cannot add new elements of state"):
+        layer.late = keras.layers.Dense(2)
 
 
 def test_a_matrix_changes_its_mode_and_comes_back():

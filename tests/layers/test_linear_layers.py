@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from keras_seq import layers
-from keras_seq.layers.linear.mixer import DecayRadius
+from keras_seq.layers.linear.mixer import decay_radius
 from keras_seq.layers.linear.mlstm import mlstm
 from keras_seq.layers.linear.rwkv7_time_mix import previous_positions
 from keras_seq.ops.linear_recurrence import max_plus_recurrence
@@ -271,7 +271,7 @@ def test_rg_lru_is_the_formula(float64, exact, randomize):
 
 
 def test_decays_start_between_their_bounds():
-    radius = np.exp(-np.log1p(np.exp(numpy(DecayRadius()((9,))).astype("float64"))))
+    radius = np.exp(-np.log1p(np.exp(numpy(decay_radius((9,))).astype("float64"))))
     assert radius[0] == pytest.approx(0.9, rel=1e-4)
     assert radius[-1] == pytest.approx(0.999, rel=1e-4)
     np.testing.assert_allclose(np.diff(radius**2), (0.999**2 - 0.9**2) / 8, rtol=1e-2)

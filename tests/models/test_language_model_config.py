@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_seq import layers
-from keras_seq.models import LanguageModelConfig
+from keras_seq.models import LanguageModelConfig, LlamaConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,3 +101,15 @@ def test_a_size_may_be_none_by_default_only():
     for field in ({"feed_forward_dim": 0}, {"embedding_dim": None}):
         with pytest.raises(ValueError, match=f"{next(iter(field))}="):
             Config(**field)
+
+
+def test_a_class_checks_its_own_fields_and_not_those_of_a_users_subclass():
+    @dataclasses.dataclass(frozen=True)
+    class Config(LlamaConfig):
+        shift: float = -1.0
+
+    assert Config(context_length=4).shift == -1.0
+    wrong = {"epsilon": 0.0, "use_qk_norm": 1, "sliding_window": 0, "activation": "relu", "positions": 3}
+    for name, value in wrong.items():
+        with pytest.raises(ValueError, match=f"{name}="):
+            Config(**{name: value})

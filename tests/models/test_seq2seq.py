@@ -75,6 +75,12 @@ def test_stepping_equals_the_whole_pass(randomize, policy, tolerance):
     np.testing.assert_array_equal(numpy(state["position"]), real.sum(1))
 
 
+def test_a_source_may_be_a_list(model):
+    states = (model.get_initial_state(source, capacity=1) for source in (SOURCE, SOURCE.tolist()))
+    for ours, of_a_list in zip(*map(keras.tree.flatten, states), strict=True):
+        np.testing.assert_array_equal(numpy(ours), numpy(of_a_list))
+
+
 def test_padding_of_the_source_changes_nothing(model):
     whole = run(model, **INPUTS)
     alone = run(model, SOURCE[:1, SOURCE[0] != 0], TARGET[:1])

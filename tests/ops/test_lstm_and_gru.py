@@ -37,7 +37,7 @@ def both(operation, dropped, batch, units, dtype="float32"):
     if not dropped:
         return operation[:2]
     mask = tf.constant((np.random.default_rng(3).random((batch, units)) < 0.7) / 0.7, dtype)
-    return [functools.partial(function, recurrent_dropout_mask=mask) for function in operation[:2]]
+    return [functools.partial(function, dropout_mask=mask) for function in operation[:2]]
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_the_predicate_takes_known_short_lengths_without_a_mask(operation):
     module, (z, *rest) = operation[2], arguments(operation, 2, 3, 4)
     width = z.shape[-1]
     assert module.is_plain(z, *rest)
-    assert module.is_plain(z, *rest, recurrent_dropout_mask=tf.ones((2, 4))) == (operation is LSTM)
+    assert module.is_plain(z, *rest, dropout_mask=tf.ones((2, 4))) == (operation is LSTM)
     assert not module.is_plain(z, *rest, mask=tf.ones((2, 3), "bool"))
     if operation is GRU:
         assert not module.is_plain(z, *rest[:2], None)

@@ -37,7 +37,7 @@ def case(name, reset_mask=RESETS, dropped=False):
     if name == "selective_scan":
         args[1], args[2] = tf.exp(args[1]), -tf.exp(args[2])
     dropout = tf.constant(random.integers(0, 2, size=(BATCH, UNITS)) * 2.0) if dropped else None
-    masks = {"recurrent_dropout_mask": dropout} if name == "lstm" else {}
+    masks = {"dropout_mask": dropout} if name == "lstm" else {}
     if reset_mask is not None:
         masks["reset_mask"] = tf.constant(reset_mask)
     return lambda function: functools.partial(function, **masks), args

@@ -79,16 +79,9 @@ class BucketedPositions(RelativePositions):
         checks.boolean("shared", self.shared)
 
     def bias_of_distance(self, bucket_bias, query_positions, key_positions, causal: bool):
-        """Compute the biases of the scores.
+        """Compute the biases of the scores, `[H, T, S]`, or `[B, H, T, S]` where positions differ by row.
 
-        Args:
-            bucket_bias: `[num_buckets, H]`.
-            query_positions: `[T]` or `[B, T]`.
-            key_positions: `[S]` or `[B, S]`.
-            causal: Whether all buckets are of earlier keys.
-
-        Returns:
-            `[H, T, S]`, or `[B, H, T, S]` where positions differ by row.
+        They are those of the buckets, `bucket_bias [num_buckets, H]`, which are all of earlier keys if `causal`.
         """
         size = self.max_distance
         by_distance = ops.take(bucket_bias, distance_buckets(self.num_buckets, size, causal), axis=0)

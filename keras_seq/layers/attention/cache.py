@@ -23,12 +23,10 @@ from keras_seq.ops.tensor_checks import at_least_float32, where_valid
 
 def empty_cache(batch_size, capacity: int, slot_shapes: dict[str, tuple[int, ...]], dtype):
     """Create an empty cache of S = `capacity` slots, of which one holds tensors of these shapes."""
-    dtypes = {"decay_sum": at_least_float32(dtype)}
+    dtypes = dict.fromkeys(slot_shapes, dtype) | {"decay_sum": at_least_float32(dtype)}
+    slots = {name: ops.zeros((batch_size, capacity, *shape), dtypes[name]) for name, shape in slot_shapes.items()}
     return {
-        **{
-            name: ops.zeros((batch_size, capacity, *shape), dtypes.get(name, dtype))
-            for name, shape in slot_shapes.items()
-        },
+        **slots,
         "position": ops.full((batch_size, capacity), -1, dtype="int32"),
         "length": ops.zeros((), dtype="int32"),
     }
@@ -130,8 +128,7 @@ def in_order(cache):
     order = ops.argsort(cache["position"], axis=1)
 
     def sort(slots):
-        return ops.take_along_axis(
-            slots, ops.reshape(order, (*ops.shape(order), *[1] * (len(slots.shape) - 2))), axis=1
-        )
+        index = ops.reshape(order, (*ops.shape(order), *[1] * (len(slots.shape) - 2)))
+        return ops.take_along_axis(slots, index, axis=1)
 
     return cache | {name: sort(slots) for name, slots in cache.items() if name != "length"}

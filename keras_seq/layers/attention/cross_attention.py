@@ -29,20 +29,10 @@ class CrossAttention(MultiHeadAttentionBase):
     ```
 
     Args:
-        num_heads: H.
-        key_dim: K, width of a query or key head; D / H unless given.
-        value_dim: Width of a value head; `key_dim` unless given.
-        num_key_value_heads: Number of key and value heads, a divisor of H; H unless given, 1 is multi-query attention.
-        use_qk_norm: Whether to RMS-normalize queries and keys per head, each with its own learned scale `[K]`.
-        dropout: Fraction of the attention weights to drop in training.
-        use_bias: Whether the four projections add a bias.
-        output_bias: Whether the output projection adds a bias; as `use_bias` unless given.
-        epsilon: Added to the mean square in the normalizations of `use_qk_norm`.
+        num_heads, key_dim, value_dim, num_key_value_heads: As for `MultiHeadSelfAttention`.
+        use_qk_norm, qk_normalization, epsilon, dropout, seed, scale, use_bias, output_bias: As there.
         kernel_initializer: Initializer of the query `[D, H K]`, key and value `[D', H K]` matrices.
         output_initializer: Initializer of the output matrix, `[H K', D]`.
-        seed: Random seed of the dropout.
-        qk_normalization: `"rms"`, or `"zero_centered_rms"`, whose scales are 1 plus its weights: that of `use_qk_norm`.
-        scale: Factor of the products of queries and keys; 1 / sqrt(K) unless given.
         **kwargs: Those of `keras.layers.Layer`.
 
     Call arguments:
@@ -70,8 +60,7 @@ class CrossAttention(MultiHeadAttentionBase):
         """Create the weights for inputs `[B, T, D]` and a context `[B, S, D']`."""
         if context_shape is None:
             raise ValueError("context=None; expected [B, S, D'] in the first call, to read its width D'.")
-        width = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        width = self._read_width(inputs_shape)
         self.build_projections(width, tensor_checks.sequence_shape("context", context_shape))
 
     def project_context(self, context, context_mask=None):
@@ -120,9 +109,7 @@ class CrossAttention(MultiHeadAttentionBase):
         inputs_mask=None,
     ):
         """Apply cross-attention; the arguments are documented in the class."""
-        x = tensor_checks.real("inputs", inputs, self.compute_dtype)
-        x, mask = tensor_checks.masked("mask", x, inputs_mask if mask is None else mask)
-        x = where_valid(mask, x)
+        x, mask = self._valid_inputs(inputs, inputs_mask if mask is None else mask)
         if state is None:
             if context is None:
                 raise ValueError("context=None and state=None; expected one of them.")

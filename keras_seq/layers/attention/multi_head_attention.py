@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.base.layer import Layer, freeze_inner_layers
-from keras_seq.layers.dense import ScaledInitializer, inner_dense
+from keras_seq.layers.dense import inner_dense, scaled
 from keras_seq.layers.normalization import make_normalization
 from keras_seq.ops.attention import batch_and_length, checked_attention_inputs, masked_attention, softmax_attention
 
@@ -79,7 +79,7 @@ class MultiHeadAttentionBase(Layer):
         # what attention, which divides by sqrt(K), multiplies queries by; at first the matrix makes up for it
         self._query_factor = None if self.scale is None else self.scale * math.sqrt(self._key_dim)
         if self._query_factor is not None:
-            query_initializer = ScaledInitializer(self.kernel_initializer, 1 / self._query_factor)
+            query_initializer = scaled(self.kernel_initializer, 1 / self._query_factor)
         self.query_dense = inner_dense(self, "query", query_dim, queries, self.use_bias, query_initializer)
         self.key_dense = inner_dense(self, "key", context_dim, keys, *options)
         self.value_dense = inner_dense(self, "value", context_dim, kv_values, *options)

@@ -53,7 +53,10 @@ class AdditivePositions(Layer):
         self.supports_masking = True
 
     def position_vectors(self, positions, length, start):
-        """Compute the vectors to add, `[T, D]` or `[B, T, D]`, float32 or wider; subclasses define it."""
+        """Compute the vectors to add, `[T, D]` or `[B, T, D]`, for positions `[T]` or `[B, T]`; subclasses define it.
+
+        `length` is T, or None if unknown, and `start` the position of the first element.
+        """
         raise NotImplementedError
 
     def get_initial_state(self, batch_size, capacity: int | None = None):
@@ -69,12 +72,10 @@ class AdditivePositions(Layer):
                 raise ValueError(f"start={start} and a state were passed; expected only one of them.")
             check_state(self.name, state, list(inputs.shape[:1]))
             start = state
-        x = ops.cast(tensor_checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
+        x, mask = self._valid_inputs(inputs, inputs_mask if mask is None else mask)
         start = check_start(start, inputs)
         if not isinstance(start, int) and len(start.shape):
             x = tensor_checks.with_axes_of(x, start, rank=1)
-        x, mask = tensor_checks.masked("mask", x, inputs_mask if mask is None else mask)
-        x = where_valid(mask, x)
         x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
         positions = compute_positions(ops.shape(x)[1], mask, start, reset_mask)
         vectors = self.position_vectors(positions, x.shape[1], start)
@@ -132,20 +133,10 @@ class PositionalEncoding(AdditivePositions):
 
     def build(self, inputs_shape):
         """Read D from the shape of the inputs `[B, T, D]`."""
-        self._dim = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: self._dim})
+        self._dim = self._read_width(inputs_shape)
 
     def position_vectors(self, positions, length, start):
-        """Compute `sinusoids` of the positions.
-
-        Args:
-            positions: `[T]` or `[B, T]`.
-            length: Not used.
-            start: Not used.
-
-        Returns:
-            `[T, D]` or `[B, T, D]`, float32 or wider.
-        """
+        """Compute `sinusoids` of the positions."""
         return sinusoids(positions, self._dim, self.base, at_least_float32(self.compute_dtype))
 
 
@@ -164,15 +155,7 @@ class LearnedPositions(AdditivePositions):
         embeddings_initializer: Initializer of the vectors `[length, D]`.
         **kwargs: Those of `keras.layers.Layer`.
 
-    Call arguments:
-        inputs: `[B, T, D]`.
-        start: Position of the first element: an int, or an int tensor, scalar or `[B]`. Below 0 or above 2**24 an int
-            raises an error, and a tensor gives NaN.
-        mask: `[B, T]`, true at non-padding elements. Padding, wherever it is, does not count as a position.
-        inputs_mask: What Keras passes for `mask` when `start` is a tensor.
-        state: From `get_initial_state` or the previous call, instead of `start`.
-        return_state: Whether to return the state too: the number of positions so far, int32 `[B]`.
-        reset_mask: `[B, T]`, true where another document begins, at position 0.
+    Call arguments: Those of `PositionalEncoding`.
 
     Raises:
         ValueError: If start + T exceeds `length` and both are Python numbers. Where `start` is a tensor, a position
@@ -186,26 +169,13 @@ class LearnedPositions(AdditivePositions):
 
     def build(self, inputs_shape):
         """Create the vectors for inputs `[B, T, D]`."""
-        dim = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: dim})
+        dim = self._read_width(inputs_shape)
         self.embeddings = self.add_weight(
             shape=(self.length, dim), initializer=self.embeddings_initializer, name="embeddings"
         )
 
     def position_vectors(self, positions, length, start):
-        """Look up the vectors of the positions.
-
-        Args:
-            positions: `[T]` or `[B, T]`.
-            length: T, or None if unknown.
-            start: Position of the first element, an int or an int32 tensor.
-
-        Returns:
-            `[T, D]` or `[B, T, D]`, NaN for positions past the length.
-
-        Raises:
-            ValueError: If start and T are Python numbers and start + T exceeds the length.
-        """
+        """Look up the vectors of the positions, NaN past the length, or raise where that is known."""
         if isinstance(start, int) and length is not None and len(positions.shape) == 1:
             end = start + length
             if end > self.length:
@@ -256,8 +226,7 @@ class SegmentEmbedding(Layer):
 
     def build(self, inputs_shape, segment_ids_shape=None):
         """Create the vectors for inputs `[B, T, D]`."""
-        width = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        width = self._read_width(inputs_shape)
         self.embeddings = self.add_weight(
             shape=(self.num_segments, width), initializer=self.embeddings_initializer, name="embeddings"
         )
@@ -266,9 +235,8 @@ class SegmentEmbedding(Layer):
         """Add the vectors; the arguments are documented in the class."""
         segment_ids = tensor_checks.integers("segment_ids", segment_ids)
         tensor_checks.same_axes("segment_ids", segment_ids, inputs, rank=2)
-        x = ops.cast(tensor_checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
-        x, mask = tensor_checks.masked("mask", x, inputs_mask if mask is None else mask)
-        x, segment_ids = where_valid(mask, x), where_valid(mask, segment_ids, 0)
+        x, mask = self._valid_inputs(inputs, inputs_mask if mask is None else mask)
+        segment_ids = where_valid(mask, segment_ids, 0)
         tensor_checks.ids_below("segment_ids", segment_ids, self.num_segments)
         x = tensor_checks.with_axes_of(x, segment_ids, rank=2)
         is_valid = ops.logical_and(segment_ids >= 0, segment_ids < self.num_segments)

@@ -1,9 +1,4 @@
-"""Positions that attention sees as distances: their base class, rotary positions, linear biases, forget gates.
-
-Base class of position objects, which rotate queries and keys, or bias the scores, or both.
-
-Both depend on positions only through their distance. Subclass it for other rotations or biases.
-"""
+"""Positions that attention sees as distances: their base class, rotary positions, linear biases, forget gates."""
 
 import dataclasses
 import math
@@ -19,10 +14,10 @@ MIN_LOG_DECAY = -1e3  # of a forget gate: smaller ones would cost their sums the
 
 
 class RelativePositions:
-    """Base class of position objects; itself it changes nothing.
+    """Base class of position objects, which rotate queries and keys, or bias the scores; itself it changes nothing.
 
-    Subclasses are frozen dataclasses, so that equal arguments give equal objects, and are registered with
-    `keras.saving.register_keras_serializable`.
+    Both depend on positions only through their distance. Subclasses are frozen dataclasses, so that equal arguments
+    give equal objects, and are registered with `keras.saving.register_keras_serializable`.
     """
 
     scale = None  # factor of the products of queries and keys; None for 1 / sqrt(K)
@@ -113,35 +108,31 @@ def ntk(positions, key_dim: int) -> list[float]:
     return [base ** (-2 * i / key_dim) for i in range(key_dim // 2)]
 
 
-def _divided(frequency, factor, share):
-    """Return a frequency divided by a factor for a share from 0 to 1; others count as the nearer end."""
-    share = min(max(share, 0.0), 1.0)
-    return frequency / factor * share + frequency * (1 - share)
+def _divided(positions, key_dim, shares):
+    """Return the frequencies, each divided by the factor for a share from 0 to 1; others count as the nearer end."""
+    shares = [min(max(share, 0.0), 1.0) for share in shares]
+    frequencies = zip(no_scaling(positions, key_dim), shares, strict=True)
+    return [w / positions.scaling_factor * share + w * (1 - share) for w, share in frequencies]
 
 
 def yarn(positions, key_dim: int) -> list[float]:
     """Return the frequencies, divided by the factor where they are low, with a linear ramp between low and high."""
-    low_turns, high_turns = positions.low_turns, positions.high_turns
 
     def pair_with(turns):  # the fractional index of the pair with this number of turns
         log_period = math.log(positions.original_context_length / (turns * 2 * math.pi))
         return key_dim * log_period / (2 * math.log(positions.base))
 
-    low, high = max(math.floor(pair_with(high_turns)), 0), min(math.ceil(pair_with(low_turns)), key_dim - 1)
-    frequencies = []
-    for i, w in enumerate(no_scaling(positions, key_dim)):
-        frequencies.append(_divided(w, positions.scaling_factor, (i - low) / max(high - low, 1e-3)))
-    return frequencies
+    low = max(math.floor(pair_with(positions.high_turns)), 0)
+    high = min(math.ceil(pair_with(positions.low_turns)), key_dim - 1)
+    shares = [(i - low) / max(high - low, 1e-3) for i in range(key_dim // 2)]
+    return _divided(positions, key_dim, shares)
 
 
 def llama3(positions, key_dim: int) -> list[float]:
     """Return the frequencies, divided by the factor where they are low, with a ramp in the number of turns between."""
-    low_turns, high_turns = positions.low_turns, positions.high_turns
-    frequencies = []
-    for w in no_scaling(positions, key_dim):
-        turns = positions.original_context_length * w / (2 * math.pi)
-        frequencies.append(_divided(w, positions.scaling_factor, (high_turns - turns) / (high_turns - low_turns)))
-    return frequencies
+    low, high = positions.low_turns, positions.high_turns
+    turns = [positions.original_context_length * w / (2 * math.pi) for w in no_scaling(positions, key_dim)]
+    return _divided(positions, key_dim, [(high - number) / (high - low) for number in turns])
 
 
 SCALINGS = {None: no_scaling, "linear": linear, "ntk": ntk, "yarn": yarn, "llama3": llama3}
@@ -200,7 +191,7 @@ class RotaryPositions(RelativePositions):
             raise ValueError(f"partial_rotary_factor={self.partial_rotary_factor!r}; expected at most 1.")
         for name in ("low_turns", "high_turns"):
             value = getattr(self, name)
-            if value is not None and (checks.positive_number(name, value) and self.scaling not in TURNS):
+            if value is not None and checks.positive_number(name, value) and self.scaling not in TURNS:
                 raise ValueError(f"{name}={value!r} with scaling={self.scaling!r}; expected 'yarn' or 'llama3'.")
         if self.scaling in TURNS:
             low, high = TURNS[self.scaling]
@@ -223,15 +214,7 @@ class RotaryPositions(RelativePositions):
         return int(key_dim * self.partial_rotary_factor)
 
     def rotate(self, x, positions):
-        """Rotate queries or keys by their positions.
-
-        Args:
-            x: `[B, T, H, K]`.
-            positions: `[T]` or `[B, T]`.
-
-        Returns:
-            `[B, T, H, K]`.
-        """
+        """Rotate the first elements of queries or keys by their positions."""
         amplitude = 0.1 * math.log(self.scaling_factor) + 1 if self.scaling == "yarn" else 1.0
         width = self._rotated_width(x.shape[-1])
         rotated = rotate(x[..., :width], positions, SCALINGS[self.scaling](self, width), amplitude)
@@ -267,16 +250,7 @@ class AlibiPositions(RelativePositions):
     """
 
     def bias(self, query_positions, key_positions, num_heads: int):
-        """Compute the biases of the scores.
-
-        Args:
-            query_positions: `[T]` or `[B, T]`.
-            key_positions: `[S]` or `[B, S]`.
-            num_heads: H.
-
-        Returns:
-            float32 `[H, T, S]`, or `[B, H, T, S]` where positions differ by row.
-        """
+        """Compute the biases of the scores, float32 `[H, T, S]`, or `[B, H, T, S]` where positions differ by row."""
         distance = ops.expand_dims(query_positions, -1) - ops.expand_dims(key_positions, -2)  # [..., T, S]
         distance = ops.expand_dims(ops.cast(ops.abs(distance), "float32"), -3)  # [..., 1, T, S]
         return -ops.reshape(ops.convert_to_tensor(slopes(num_heads), "float32"), (-1, 1, 1)) * distance
@@ -303,16 +277,10 @@ class ForgettingPositions(RelativePositions):
     """
 
     def decay_sums(self, gates, mask=None, reset_mask=None):
-        """Compute the sums c of log decays up to each position, its own included.
+        """Compute the sums c of log decays up to each position, its own included, `[B, T, H]`, float32 or wider.
 
-        Args:
-            gates: What the sigmoid is applied to, `[B, T, H]`.
-            mask: `[B, T]`, true at non-padding elements, or None.
-            reset_mask: `[B, T]`, true where a document begins and the sums with it, or None: differences of sums of an
-                earlier one would depend on it, by rounding.
-
-        Returns:
-            `[B, T, H]`, float32 or wider.
+        The sigmoid is applied to `gates [B, T, H]`. Where a document begins, in `reset_mask [B, T]`, the sums do, too:
+        differences of sums of an earlier one would depend on it, by rounding.
         """
         log_decay = ops.log_sigmoid(ops.cast(gates, at_least_float32(gates.dtype)))
         log_decay = where_valid(mask, ops.maximum(log_decay, MIN_LOG_DECAY))

@@ -169,8 +169,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
 
     def build(self, inputs_shape):
         """Create the weights for inputs `[B, T, D]`."""
-        width = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        width = self._read_width(inputs_shape)
         self.build_projections(width, width)
         if self.positions is not None:
             self.positions.validate_key_dim(self._key_dim)
@@ -246,9 +245,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             )
 
         # the inputs: zeros at padding; what is not finite is kept apart where a mask may separate it from others
-        x = ops.cast(tensor_checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
-        x, mask = tensor_checks.masked("mask", x, inputs_mask if mask is None else mask)
-        x = where_valid(mask, x)
+        x, mask = self._valid_inputs(inputs, inputs_mask if mask is None else mask)
         x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
         x = tensor_checks.where_boolean(x, attention_mask)
         is_first_call, is_finite = state is None, None
@@ -277,22 +274,16 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         query_segments = key_segments = None if reset_mask is None else segment_numbers(reset_mask)
         gate = self.gate_dense(x) if self.use_output_gate else None  # [B, T, H K']
         sinks = None if self.sinks is None else ops.convert_to_tensor(self.sinks)
-        decay_sums = None
-        if self._forgets:
-            decay_sums = self.positions.decay_sums(self.forget_dense(x), mask, reset_mask)  # [B, T, H]
 
         # append them to the cache: from here on keys and values are those of all S slots, [B, S, G, K]
         holds_nan = is_finite is not None and (return_state or not is_first_call)
         if holds_nan:
             k = where_valid(is_finite, k, float("nan"))  # for the state to remember
-        slots = {
-            "key": k,
-            "value": v,
-            **({"decay_sum": decay_sums} if self._forgets else {}),
-            "position": key_positions,
-        }
-        if self._forgets and state is not None:
-            state = {**state, "decay_sum": decay_sums_before(state)}
+        slots, decay_sums = {"key": k, "value": v, "position": key_positions}, None
+        if self._forgets:
+            decay_sums = self.positions.decay_sums(self.forget_dense(x), mask, reset_mask)  # [B, T, H]
+            slots["decay_sum"] = decay_sums
+            state = None if is_first_call else {**state, "decay_sum": decay_sums_before(state)}
         if holds_window:
             slots, key_segments, state = append_to_window(state, slots, mask is not None, key_segments)
         elif state is not None:

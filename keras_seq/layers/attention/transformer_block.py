@@ -9,7 +9,6 @@ blocks are this one layer with different arguments.
 from collections.abc import Mapping
 
 import keras
-from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.attention.cross_attention import CrossAttention
@@ -19,8 +18,6 @@ from keras_seq.layers.base.layer import Layer, freeze_inner_layers
 from keras_seq.layers.base.state import shapes
 from keras_seq.layers.dense import FeedForward, GatedFeedForward, gelu_tanh
 from keras_seq.layers.normalization import NORMALIZATIONS, make_normalization
-from keras_seq.ops import tensor_checks
-from keras_seq.ops.tensor_checks import where_valid
 
 GATED_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": gelu_tanh}
 
@@ -153,7 +150,7 @@ class TransformerBlock(Layer):
             "output_bias": self.attention_output_bias,
             "dropout": dropout,
             "scale": None if self.positions is None else self.positions.scale,
-            **self._epsilon_option,
+            **({} if epsilon is None else {"epsilon": epsilon}),
         }
         self.self_attention_layer = MultiHeadSelfAttention(
             causal=causal,
@@ -181,10 +178,6 @@ class TransformerBlock(Layer):
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     @property
-    def _epsilon_option(self):
-        return {} if self.epsilon is None else {"epsilon": self.epsilon}
-
-    @property
     def sublayers(self) -> tuple[str, ...]:
         """Return the names of the two or three sublayers, in the order of the call."""
         return ("self_attention", *(("cross_attention",) if self.cross_attention else ()), "feed_forward")
@@ -196,7 +189,7 @@ class TransformerBlock(Layer):
 
     def build(self, inputs_shape, context_shape=None):
         """Create the weights for inputs `[B, T, D]` and, with cross-attention, a context `[B, S, D']`."""
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: tensor_checks.sequence_shape("inputs", inputs_shape)})
+        self._read_width(inputs_shape)
         for layer in (self.self_attention_layer, self.feed_forward_layer, *self.normalizations):
             layer.build(inputs_shape)
         if self.cross_attention:
@@ -241,9 +234,7 @@ class TransformerBlock(Layer):
         bucket_bias=None,
     ):
         """Apply the block; the arguments are documented in the class."""
-        x = ops.cast(tensor_checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
-        x, mask = tensor_checks.masked("mask", x, inputs_mask if mask is None else mask)
-        x = where_valid(mask, x)
+        x, mask = self._valid_inputs(inputs, inputs_mask if mask is None else mask)
         if context is not None and not self.cross_attention:
             raise ValueError("context was passed with cross_attention=False; expected cross_attention=True.")
         if state is not None:

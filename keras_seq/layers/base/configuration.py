@@ -16,8 +16,15 @@ def constructor_arguments(instance, base: type) -> dict:
 
     A class with a `get_config` of its own adds its arguments itself.
     """
+    kinds = type(instance).__mro__
+    kinds = [kind for kind in kinds[: kinds.index(base)] if "__init__" in vars(kind) and "get_config" not in vars(kind)]
+    return own_arguments(instance, *reversed(kinds))
+
+
+def own_arguments(instance, *kinds: type) -> dict:
+    """Return the arguments of the constructors of these classes, which are attributes, as JSON can hold them."""
     config = {}
-    for name in _argument_names(type(instance), base):
+    for name in _argument_names(kinds):
         if not hasattr(instance, name):
             raise NotImplementedError(
                 f"{type(instance).__name__} has no attribute {name}, which its config needs; expected to keep the "
@@ -28,11 +35,10 @@ def constructor_arguments(instance, base: type) -> dict:
 
 
 @functools.cache
-def _argument_names(kind, base):
+def _argument_names(kinds):
     names = {}
-    for parent in reversed(kind.__mro__[: kind.__mro__.index(base)]):
-        if "__init__" in vars(parent) and "get_config" not in vars(parent):
-            names |= inspect.signature(parent.__init__).parameters
+    for kind in kinds:
+        names |= inspect.signature(kind.__init__).parameters
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [name for name, one in names.items() if name != "self" and one.kind not in variadic]
 
@@ -45,12 +51,14 @@ def _serialized(name, value):
     return keras.saving.serialize_keras_object(value)
 
 
-class Initializer(keras.initializers.Initializer):
-    """Base class of initializers, which keep their arguments as attributes."""
+def deserialized(config: dict, *names: str) -> dict:
+    """Return a config with the objects, or lists of them, that its values of these names describe."""
 
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {**super().get_config(), **constructor_arguments(self, Initializer)}
+    def objects(value):
+        deserialize = keras.saving.deserialize_keras_object
+        return [deserialize(part) for part in value] if isinstance(value, list | tuple) else deserialize(value)
+
+    return {**config, **{name: objects(config[name]) for name in names if name in config}}
 
 
 MASKS = ("mask", "inputs_mask")

@@ -248,6 +248,18 @@ class Layer(keras.layers.Layer):
     def _to_state_dtype(self, v):
         return ops.cast(v, self.state_dtype)
 
+    def _read_width(self, inputs_shape):
+        """Return D of `[B, T, D]`, which all inputs are to have from now on."""
+        width = tensor_checks.sequence_shape("inputs", inputs_shape)
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        return width
+
+    def _valid_inputs(self, inputs, mask):
+        """Return `[B, T, ...]` in the compute dtype, zeros where the mask is false, and a boolean mask or None."""
+        x = ops.cast(tensor_checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
+        x, mask = tensor_checks.masked("mask", x, mask)
+        return tensor_checks.where_valid(mask, x), mask
+
     def add_weight(self, *args, initializer=None, dtype=None, **kwargs):
         """Create a weight, as `keras.layers.Layer.add_weight` does, that knows the class of its layer."""
         # Half precision is drawn in float32 and rounded: no backend has the QR of orthogonal matrices in bfloat16.
@@ -334,10 +346,12 @@ class Layer(keras.layers.Layer):
     def _change_matrices(self, change):
         self._tracker.unlock()  # Keras lets no variable be added to a built layer
         gc.freeze()  # Keras collects garbage where a variable is deleted: of all objects, for a tenth of a second
-        for matrix in self.matrices.values():
-            change(matrix)
-        gc.unfreeze()
-        self._tracker.lock()
+        try:
+            for matrix in self.matrices.values():
+                change(matrix)
+        finally:
+            gc.unfreeze()
+            self._tracker.lock()
 
     def save_own_variables(self, store):
         """Write the variables, with additions merged into their matrices, as Keras's `Dense` does."""

@@ -102,21 +102,29 @@ def has_explicit_state(layer) -> bool:
 
 
 def prepare_inputs(layer, inputs, state, mask):
-    """Check and cast the inputs `[B, T, ...]` of a call, and fill in the initial state.
+    """Check and cast the inputs of a call, and fill in the initial state.
 
-    Returns `(x, state, mask)`: x in the compute dtype, zeros where the mask is false, the state in the dtypes of the
-    initial state, a boolean mask `[B, T]` or None.
+    Args:
+        layer: The layer, whose method this is.
+        inputs: `[B, T, ...]`.
+        state: A state as `get_initial_state` returns it, or None.
+        mask: `[B, T]`, true at non-padding positions, or None.
+
+    Returns:
+        `(x, state, mask)`: x in the compute dtype, zeros where the mask is false, the state in the dtypes of the
+        initial state, a boolean mask or None.
+
+    Raises:
+        ValueError: If inputs are complex or have no position, the state has other shapes than `get_initial_state`
+            returns for this batch, or the mask is not `[B, T]` or not boolean.
     """
-    inputs = tensor_checks.real("inputs", inputs, layer.compute_dtype)
     if inputs.shape[1] == 0:
         raise ValueError(f"inputs has shape {tuple(inputs.shape)}; expected at least one position.")
+    x, mask = layer._valid_inputs(inputs, mask)
     initial = layer.get_initial_state(ops.shape(inputs)[0])
     if state is not None:
         check_state(layer.name, state, shapes(initial))
         initial = cast_like(state, initial)
-    x, mask = tensor_checks.masked("mask", ops.cast(inputs, layer.compute_dtype), mask)
-    x = where_valid(mask, x)  # whatever stands there
-    if state is not None:
         x = functools.reduce(lambda x, tensor: tensor_checks.with_axes_of(x, tensor, rank=1), tree.flatten(initial), x)
     return x, initial, mask
 
@@ -124,36 +132,40 @@ def prepare_inputs(layer, inputs, state, mask):
 class ExplicitState(Layer):
     """Base class of layers that take and return their state.
 
-    A subclass defines `get_initial_state(batch_size)` and calls `prepare_inputs` first in its `call(inputs, state=None,
-    mask=None, inputs_mask=None, return_state=False)`. Its state is a tensor or a nested structure of tensors. The mask
-    is passed on to the next layer.
+    ```python
+    y = layer(x)  # x [B, T, D], from the initial state
+    y, state = layer(x, return_state=True)
+    y, state = layer(more, state=state, return_state=True)  # continues from that state
+    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D']
+    ```
+
+    A subclass defines `get_initial_state(batch_size)` and `sequence(x, state, mask, reset_mask)`, or a `call(inputs,
+    state=None, mask=None, inputs_mask=None, return_state=False)` of its own, which calls `prepare_inputs` first. Its
+    state is a tensor or a nested structure of tensors. The mask is passed on to the next layer.
 
     Args:
         **kwargs: Those of `keras.layers.Layer`: `name`, `dtype`, `trainable`.
     """
+
+    largest_input = math.inf  # with a `reset_mask`, what is not below it counts as not finite
+    prepare_inputs = prepare_inputs
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.autocast = False  # autocast would also cast the state, which is wider than the compute dtype
 
-    def prepare_inputs(self, inputs, state, mask):
-        """Check and cast the inputs of a call, and fill in the initial state.
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
+        """Apply the layer; the class docstring describes the call arguments."""
+        x, state, mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
+        x, state, is_nan = finite_inputs(x, state, reset_mask, self.largest_input)
+        y, state = with_nan(is_nan, *self.sequence(x, state, mask, reset_mask))
+        return (y, state) if return_state else y
 
-        Args:
-            inputs: `[B, T, ...]`.
-            state: A state as `get_initial_state` returns it, or None.
-            mask: `[B, T]`, true at non-padding positions, or None.
-
-        Returns:
-            `(x, state, mask)`: x in the compute dtype, zeros where the mask is false, the state in the dtypes of the
-            initial state, a boolean mask or None.
-
-        Raises:
-            ValueError: If inputs are complex or have no position, the state has other shapes than `get_initial_state`
-                returns for this batch, or the mask is not `[B, T]` or not boolean.
-        """
-        return prepare_inputs(self, inputs, state, mask)
+    def sequence(self, x, state, mask, reset_mask):
+        """Compute the outputs `[B, T, ...]` and the next state, of checked arguments; x is zero at padding."""
+        raise NotImplementedError
 
     def step(self, x, state):
         """Apply the layer to one position.

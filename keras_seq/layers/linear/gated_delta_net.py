@@ -18,10 +18,8 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.state import MAX_FACTOR, finite_inputs, with_nan
-from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TimeStepBias, TokenMixer
+from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer, time_step_bias
 from keras_seq.layers.normalization import normalize_length, split_heads
-from keras_seq.ops import tensor_checks
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.tensor_checks import where_valid
 
@@ -40,9 +38,7 @@ class GatedDeltaNet(TokenMixer):
 
     ```python
     layer = GatedDeltaNet(num_heads=2)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
-    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:
@@ -114,7 +110,7 @@ class GatedDeltaNet(TokenMixer):
         self.beta_dense = self._dense("beta", width, count * self.num_heads, use_bias=False)
         self.dt_dense = self._dense("dt", width, self.num_heads, use_bias=False)
         self.convolution.build((None, None, keys + count * (keys + values)))
-        self.dt_bias = self._vector("dt_bias", (self.num_heads,), TimeStepBias())
+        self.dt_bias = self._vector("dt_bias", (self.num_heads,), time_step_bias)
         self.log_a = self._vector("log_a", (self.num_heads,), self._log_a_init)
         self.scale = self._vector("scale", self._head_shape[2:], "ones")
         self.output_dense = self._dense("output", values, width, initializer=self.output_initializer)
@@ -124,11 +120,9 @@ class GatedDeltaNet(TokenMixer):
         s = ops.zeros((batch_size, *self._head_shape), self.state_dtype)
         return self.convolution.get_initial_state(batch_size), s
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
-        """Apply the layer; the class docstring describes the call arguments."""
-        x, (last_inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
-        x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
-        x, (last_inputs, s), is_nan = finite_inputs(x, (last_inputs, s), reset_mask, MAX_FACTOR)
+    def sequence(self, x, state, mask, reset_mask):
+        """Compute the outputs `[B, T, D]` and the next state."""
+        last_inputs, s = state
         (q, k, v), last_inputs = self._queries_keys_values(x, last_inputs, mask, reset_mask)
         count = self.num_householder
         q, k = split_heads(q, self._num_key_heads), split_heads(k, count * self._num_key_heads)
@@ -141,5 +135,4 @@ class GatedDeltaNet(TokenMixer):
         log_decay = where_valid(mask, -ops.exp(self._to_state_dtype(self.log_a)) * delta)
         y, s = matrix_recurrence(q, k * ops.expand_dims(beta, -1), v, log_decay, s, a=-k, reset_mask=reset_mask)
         y = self._gated_output(y, ops.silu(self._to_state_dtype(self.gate_dense(x))))
-        y, state = with_nan(is_nan, y, (last_inputs, s))
-        return (y, state) if return_state else y
+        return y, (last_inputs, s)

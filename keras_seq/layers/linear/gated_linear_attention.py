@@ -10,9 +10,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.state import MAX_FACTOR, finite_inputs, with_nan
 from keras_seq.layers.linear.mixer import TokenMixer
-from keras_seq.ops import tensor_checks
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.tensor_checks import where_valid
 
@@ -26,9 +24,7 @@ class GatedLinearAttention(TokenMixer):
 
     ```python
     layer = GatedLinearAttention(num_heads=2)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
-    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:
@@ -85,20 +81,10 @@ class GatedLinearAttention(TokenMixer):
         """Return zeros, S `[B, H, K, V]`."""
         return ops.zeros((batch_size, *self._head_shape), self.state_dtype)
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
-        """Apply the layer; the class docstring describes the call arguments."""
-        x, state, mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
-        x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
-        x, state, is_nan = finite_inputs(x, state, reset_mask, MAX_FACTOR)
-        q, k, v, decay = (
-            self._to_state_dtype(self._heads(part))
-            for part in (
-                self.query_dense(x),
-                self.key_dense(x),
-                self.value_dense(x),
-                self.decay_up(self.decay_down(x)),
-            )
-        )
+    def sequence(self, x, state, mask, reset_mask):
+        """Compute the outputs `[B, T, D]` and the next state."""
+        parts = self.query_dense(x), self.key_dense(x), self.value_dense(x), self.decay_up(self.decay_down(x))
+        q, k, v, decay = (self._to_state_dtype(self._heads(part)) for part in parts)  # [B, T, H, K], v [B, T, H, V]
         log_decay = where_valid(mask, -ops.softplus(-decay) / TEMPERATURE)
         y, state = matrix_recurrence(
             q / k.shape[-1] ** 0.5,
@@ -111,5 +97,4 @@ class GatedLinearAttention(TokenMixer):
             chunk_size=CHUNK_SIZE,
         )
         y = self._gated_output(y, ops.silu(self._to_state_dtype(self.gate_dense(x))))
-        y, state = with_nan(is_nan, y, state)
-        return (y, state) if return_state else y
+        return y, state

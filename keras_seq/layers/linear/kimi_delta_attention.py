@@ -12,10 +12,9 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.state import MAX_FACTOR, finite_inputs, with_nan
-from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TimeStepBias, TokenMixer
+from keras_seq.layers.linear.gated_delta_net import GatedDeltaNet
+from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer, time_step_bias
 from keras_seq.layers.normalization import normalize_length
-from keras_seq.ops import tensor_checks
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.tensor_checks import where_valid
 
@@ -28,9 +27,7 @@ class KimiDeltaAttention(TokenMixer):
 
     ```python
     layer = KimiDeltaAttention(num_heads=2)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
-    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:
@@ -73,6 +70,8 @@ class KimiDeltaAttention(TokenMixer):
         self.epsilon = checks.positive_number("epsilon", epsilon)
         self.convolution = CausalDepthwiseConv1D(kernel_size, dtype=self.dtype_policy, name="convolution")
 
+    get_initial_state = GatedDeltaNet.get_initial_state
+
     def build_weights(self, width):
         """Create the weights for inputs of this width."""
         key_dim = self.key_dim or -(-width // self.num_heads)
@@ -95,18 +94,11 @@ class KimiDeltaAttention(TokenMixer):
 
     def _dt_bias_init(self, shape, dtype=None):
         """Return the same biases for each head, from slow to fast decays."""
-        return ops.tile(TimeStepBias()(self._head_shape[1:2], dtype), [self.num_heads])
+        return ops.tile(time_step_bias(self._head_shape[1:2], dtype), [self.num_heads])
 
-    def get_initial_state(self, batch_size):
-        """Return zeros: the last inputs of the convolution, and S `[B, H, K, V]`."""
-        s = ops.zeros((batch_size, *self._head_shape), self.state_dtype)
-        return self.convolution.get_initial_state(batch_size), s
-
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
-        """Apply the layer; the class docstring describes the call arguments."""
-        x, (last_inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
-        x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
-        x, (last_inputs, s), is_nan = finite_inputs(x, (last_inputs, s), reset_mask, MAX_FACTOR)
+    def sequence(self, x, state, mask, reset_mask):
+        """Compute the outputs `[B, T, D]` and the next state."""
+        last_inputs, s = state
         qkv, last_inputs = self._queries_keys_values(x, last_inputs, mask, reset_mask)
         q, k, v = map(self._heads, qkv)
         q, k = normalize_length(q) / q.shape[-1] ** 0.5, normalize_length(k)
@@ -126,5 +118,4 @@ class KimiDeltaAttention(TokenMixer):
             clip=False,
         )
         y = self._gated_output(y, ops.sigmoid(self._to_state_dtype(self.gate_up(self.gate_down(x)))))
-        y, state = with_nan(is_nan, y, (last_inputs, s))
-        return (y, state) if return_state else y
+        return y, (last_inputs, s)

@@ -1,4 +1,4 @@
-"""Selective state spaces: the Mamba block without its residual connection, and Mamba-2's mixer.
+"""Selective state spaces: Mamba's mixer and Mamba-2's.
 
 The Mamba block without its residual connection (Gu & Dao, 2023, figure 3).
 
@@ -16,11 +16,10 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
-from keras_seq.layers.base.state import MAX_FACTOR, ExplicitState, finite_inputs, with_nan
+from keras_seq.layers.base.state import MAX_FACTOR, ExplicitState
 from keras_seq.layers.dense import inner_dense
-from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TimeStepBias, TokenMixer
+from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer, time_step_bias
 from keras_seq.layers.normalization import merge_heads, normalize_heads, split_heads
-from keras_seq.ops import tensor_checks
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.selective_scan import selective_scan
 from keras_seq.ops.tensor_checks import where_valid
@@ -32,9 +31,7 @@ class SelectiveStateSpace(ExplicitState):
 
     ```python
     layer = SelectiveStateSpace(state_dim=16)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
-    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:
@@ -58,6 +55,7 @@ class SelectiveStateSpace(ExplicitState):
     """
 
     compute_output_shape = same_shape
+    largest_input = MAX_FACTOR
 
     def __init__(
         self,
@@ -82,8 +80,7 @@ class SelectiveStateSpace(ExplicitState):
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        width = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        width = self._read_width(inputs_shape)
         inner = self.expand * width
         rank = self.dt_rank or -(-width // 16)
         dense = functools.partial(inner_dense, self)
@@ -91,7 +88,7 @@ class SelectiveStateSpace(ExplicitState):
         self.input_dense = dense("input", width, 2 * inner, self.use_bias, kernel)
         self.convolution.build((*inputs_shape[:-1], inner))
         self.dt_down = dense("dt_down", inner, rank, False, kernel)
-        self.dt_up = dense("dt_up", rank, inner, True, kernel, bias_initializer=TimeStepBias())
+        self.dt_up = dense("dt_up", rank, inner, True, kernel, bias_initializer=time_step_bias)
         self.b_dense = dense("b", inner, self.state_dim, False, kernel)
         self.c_dense = dense("c", inner, self.state_dim, False, kernel)
         self.log_a = self.add_weight(shape=(inner, self.state_dim), initializer=self._log_a_init, name="log_a")
@@ -108,28 +105,19 @@ class SelectiveStateSpace(ExplicitState):
         h = ops.zeros((batch_size, *self.log_a.shape), self.state_dtype)
         return self.convolution.get_initial_state(batch_size), h
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
-        """Apply the layer; the class docstring describes the call arguments."""
-        x, (last_inputs, h), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
-        x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
-        x, (last_inputs, h), is_nan = finite_inputs(x, (last_inputs, h), reset_mask, MAX_FACTOR)
-        u, gate = ops.split(self.input_dense(x), 2, axis=-1)
+    def sequence(self, x, state, mask, reset_mask):
+        """Compute the outputs `[B, T, D]` and the next state."""
+        last_inputs, h = state
+        u, gate = ops.split(self.input_dense(x), 2, axis=-1)  # [B, T, E] each
         u, last_inputs = self.convolution(u, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u = ops.silu(u)
-        delta = ops.softplus(self._to_state_dtype(self.dt_up(self.dt_down(u))))
-        if mask is not None:
-            delta = ops.where(ops.expand_dims(mask, -1), delta, 0.0)  # a step of zero copies the state
-        a, b, c = (
-            -ops.exp(self._to_state_dtype(self.log_a)),
-            self._to_state_dtype(self.b_dense(u)),
-            self._to_state_dtype(self.c_dense(u)),
-        )
-        u = self._to_state_dtype(u)
+        delta = ops.softplus(self._to_state_dtype(self.dt_up(self.dt_down(u))))  # [B, T, E]
+        delta = where_valid(mask, delta)  # a step of zero copies the state
+        a = -ops.exp(self._to_state_dtype(self.log_a))
+        b, c, u = map(self._to_state_dtype, (self.b_dense(u), self.c_dense(u), u))  # b and c [B, T, N]
         y, h = selective_scan(u, delta, a, b, c, h, reset_mask)
         y = ops.cast(y + self._to_state_dtype(self.skip) * u, self.compute_dtype) * ops.silu(gate)
-        y = self.output_dense(y)
-        y, state = with_nan(is_nan, y, (last_inputs, h))
-        return (y, state) if return_state else y
+        return self.output_dense(y), (last_inputs, h)
 
 
 # Mamba-2's mixer: a state space with one decay for each head (Dao & Gu, 2024, arXiv:2405.21060, section 7).
@@ -152,9 +140,7 @@ class Mamba2(TokenMixer):
 
     ```python
     layer = Mamba2(num_heads=4, head_dim=16, state_dim=32)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
-    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:
@@ -207,7 +193,7 @@ class Mamba2(TokenMixer):
         self.bc_dense = self._dense("bc", width, shared)
         self.dt_dense = self._dense("dt", width, self.num_heads)
         self.convolution.build((None, None, inner + shared))
-        self.dt_bias = self._vector("dt_bias", (self.num_heads,), TimeStepBias())
+        self.dt_bias = self._vector("dt_bias", (self.num_heads,), time_step_bias)
         self.log_a = self._vector("log_a", (self.num_heads,), log_head_numbers)
         self.skip = self._vector("skip", (self.num_heads,), "ones")
         self.scale = self._vector("scale", (inner,), "ones")
@@ -218,26 +204,22 @@ class Mamba2(TokenMixer):
         shape = (batch_size, self.num_heads, self.state_dim, self.head_dim)
         return self.convolution.get_initial_state(batch_size), ops.zeros(shape, self.state_dtype)
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
-        """Apply the layer; the class docstring describes the call arguments."""
-        x, (last_inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
-        x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
-        x, (last_inputs, s), is_nan = finite_inputs(x, (last_inputs, s), reset_mask, MAX_FACTOR)
-        gate, u = ops.split(self.input_dense(x), 2, axis=-1)
+    def sequence(self, x, state, mask, reset_mask):
+        """Compute the outputs `[B, T, D]` and the next state."""
+        last_inputs, s = state
+        gate, u = ops.split(self.input_dense(x), 2, axis=-1)  # [B, T, H P] each
         u = ops.concatenate([u, self.bc_dense(x)], axis=-1)
         u, last_inputs = self.convolution(u, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u, inner = self._to_state_dtype(ops.silu(u)), gate.shape[-1]
         b, c = (self._of_heads(v) for v in ops.split(u[..., inner:], 2, axis=-1))
-        u = self._heads(u[..., :inner])
-        delta = ops.softplus(self._to_state_dtype(self.dt_dense(x)) + self._to_state_dtype(self.dt_bias))
+        u = self._heads(u[..., :inner])  # [B, T, H, P]; b and c [B, T, H, N]
+        delta = ops.softplus(self._to_state_dtype(self.dt_dense(x)) + self._to_state_dtype(self.dt_bias))  # [B, T, H]
         delta = where_valid(mask, delta)  # a step of zero copies the state
         log_decay = -delta * ops.exp(self._to_state_dtype(self.log_a))
         y, s = matrix_recurrence(c, b, ops.expand_dims(delta, -1) * u, log_decay, s, reset_mask=reset_mask)
         y = merge_heads(y + ops.expand_dims(self._to_state_dtype(self.skip), -1) * u)
         y = self._normalize(y * ops.silu(self._to_state_dtype(gate)))
-        y = self.output_dense(ops.cast(y, self.compute_dtype))
-        y, state = with_nan(is_nan, y, (last_inputs, s))
-        return (y, state) if return_state else y
+        return self.output_dense(ops.cast(y, self.compute_dtype)), (last_inputs, s)
 
     def _of_heads(self, v):
         """Return B or C `[B, T, G N]` as `[B, T, H, N]`, or with one head for all if there is one group."""

@@ -7,69 +7,42 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.configuration import Initializer
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
-from keras_seq.layers.base.state import ExplicitState, join_finite, split_finite
+from keras_seq.layers.base.state import MAX_FACTOR, ExplicitState, join_finite, split_finite
 from keras_seq.layers.dense import inner_dense
 from keras_seq.layers.normalization import merge_heads, normalize_heads, split_heads
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.attention import segment_numbers, true_first
 
 
-@keras.saving.register_keras_serializable(package="keras_seq")
-class DecayRadius(Initializer):
-    """Initialize Lambda so that exp(-softplus(Lambda)), the decay of each feature, is spaced between two bounds."""
-
-    def __init__(self, min_radius: float = 0.9, max_radius: float = 0.999):
-        self.min_radius, self.max_radius = min_radius, max_radius
-
-    def __call__(self, shape, dtype=None):
-        """Return one number for each feature; squares of the decays are evenly spaced, as points in a ring."""
-        squares = ops.linspace(self.min_radius**2, self.max_radius**2, shape[0], dtype=dtype or "float32")
-        return ops.log(ops.expm1(-0.5 * ops.log(squares)))
+def decay_radius(shape, dtype=None):
+    """Return Lambda, for which the squares of exp(-softplus(Lambda)), the decays, are evenly spaced, as in a ring."""
+    squares = ops.linspace(0.9**2, 0.999**2, shape[0], dtype=dtype or "float32")
+    return ops.log(ops.expm1(-0.5 * ops.log(squares)))
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class EvenlySpaced(Initializer):
-    """Initialize a vector with evenly spaced numbers."""
-
-    def __init__(self, first: float, last: float):
-        self.first, self.last = first, last
-
-    def __call__(self, shape, dtype=None):
-        """Return the numbers."""
-        return ops.linspace(self.first, self.last, shape[0], dtype=dtype or "float32")
+def time_step_bias(shape, dtype=None):
+    """Return biases whose softplus, the time step, is log-uniformly spaced between 0.001 and 0.1."""
+    log_dt = ops.linspace(math.log(1e-3), math.log(0.1), shape[0], dtype=dtype or "float32")
+    return ops.log(ops.expm1(ops.exp(log_dt)))
 
 
-@keras.saving.register_keras_serializable(package="keras_seq")
-class TimeStepBias(Initializer):
-    """Initialize biases whose softplus, the time step, is log-uniformly spaced between two bounds."""
-
-    def __init__(self, min_dt: float = 1e-3, max_dt: float = 0.1):
-        self.min_dt, self.max_dt = min_dt, max_dt
-
-    def __call__(self, shape, dtype=None):
-        """Return one bias for each channel."""
-        log_dt = ops.linspace(math.log(self.min_dt), math.log(self.max_dt), shape[0], dtype=dtype or "float32")
-        return ops.log(ops.expm1(ops.exp(log_dt)))
+def evenly_spaced(first: float, last: float):
+    """Return an initializer of a vector with evenly spaced numbers."""
+    return lambda shape, dtype=None: ops.linspace(first, last, shape[0], dtype=dtype or "float32")
 
 
-@keras.saving.register_keras_serializable(package="keras_seq")
-class ShiftRamp(Initializer):
-    """Initialize mu: 1 - (n / D)^power for feature n, so the first features see the previous position."""
-
-    def __init__(self, power: float):
-        self.power = power
-
-    def __call__(self, shape, dtype=None):
-        """Return one number for each feature."""
-        return 1.0 - ops.power(ops.arange(shape[0], dtype=dtype or "float32") / shape[0], self.power)
+def shift_ramp(power: float):
+    """Return an initializer of mu: 1 - (n / D)^power for feature n, so the first features see the previous position."""
+    return lambda shape, dtype=None: 1.0 - ops.power(ops.arange(shape[0], dtype=dtype or "float32") / shape[0], power)
 
 
 class TokenMixer(ExplicitState):
     """Base class with heads, projections and the arguments that such layers share."""
 
     compute_output_shape = same_shape
+    largest_input = MAX_FACTOR
 
     def __init__(
         self,
@@ -87,8 +60,7 @@ class TokenMixer(ExplicitState):
 
     def build(self, inputs_shape):
         """Check the shape of the inputs, and let the subclass create the weights by `build_weights(width)`."""
-        width = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        width = self._read_width(inputs_shape)
         self.build_weights(width)
         freeze_inner_layers(self)
 
@@ -139,9 +111,7 @@ class CausalDepthwiseConv1D(ExplicitState):
 
     ```python
     layer = CausalDepthwiseConv1D(4)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
-    y, state = layer(more, state=state, return_state=True)  # continues from that state
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:
@@ -184,8 +154,7 @@ class CausalDepthwiseConv1D(ExplicitState):
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        self._dim = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: self._dim})
+        self._dim = self._read_width(inputs_shape)
         shape = (self.kernel_size, self._dim)
         self.kernel = self.add_weight(shape=shape, initializer=self.kernel_initializer, name="kernel")
         self.bias = None
@@ -204,7 +173,7 @@ class CausalDepthwiseConv1D(ExplicitState):
         if mask is not None:
             count = ops.cumsum(ops.cast(mask, "int32"), axis=1)
             order = true_first(mask)
-            x = _gather(x, order)
+            x = gather_positions(x, order)
             segment = segment if segment is None else ops.take_along_axis(segment, order, axis=1)
         x = ops.concatenate([previous, x], axis=1)
         num_previous = self.kernel_size - 1
@@ -223,14 +192,14 @@ class CausalDepthwiseConv1D(ExplicitState):
             if mask is None:
                 state = x[:, -num_previous:]
             else:
-                y = ops.where(ops.expand_dims(mask, -1), _gather(y, ops.maximum(count - 1, 0)), 0)
-                state = _gather(x, count[:, -1:] + ops.arange(num_previous, dtype="int32"))
+                y = ops.where(ops.expand_dims(mask, -1), gather_positions(y, ops.maximum(count - 1, 0)), 0)
+                state = gather_positions(x, count[:, -1:] + ops.arange(num_previous, dtype="int32"))
             if segment is not None:
                 last = segment_numbers(reset_mask)[:, -1:]
                 segments = ops.expand_dims(ops.pad(segment, ((0, 0), (num_previous, 0))), -1)
                 first = ops.shape(segment)[1] if mask is None else count[:, -1:]
                 indices = ops.zeros_like(last) + first + ops.arange(num_previous, dtype="int32")
-                state = ops.where(ops.equal(_gather(segments, indices), ops.expand_dims(last, -1)), state, 0)
+                state = ops.where(ops.equal(gather_positions(segments, indices), ops.expand_dims(last, -1)), state, 0)
             return y, state
 
         kernel = ops.cast(self.kernel, self.compute_dtype)
@@ -244,6 +213,6 @@ class CausalDepthwiseConv1D(ExplicitState):
         return (y, state) if return_state else y
 
 
-def _gather(x, indices):
+def gather_positions(x, indices):
     """Return `x [B, T, D]` at `indices [B, T']` of its second axis."""
     return ops.take_along_axis(x, ops.expand_dims(indices, -1), axis=1)

@@ -17,11 +17,9 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.base.layer import MatrixAttribute
-from keras_seq.layers.base.state import MAX_FACTOR, finite_inputs, with_nan
-from keras_seq.layers.dense import BlockDiagonalDense, cloned
-from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, EvenlySpaced, TokenMixer
+from keras_seq.layers.dense import inner_block_diagonal
+from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer, evenly_spaced
 from keras_seq.layers.normalization import merge_heads, normalize_heads
-from keras_seq.ops import tensor_checks
 from keras_seq.ops.linear_recurrence import LOG_ZERO, max_plus_recurrence
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.tensor_checks import where_valid
@@ -62,9 +60,7 @@ class MLSTM(TokenMixer):
 
     ```python
     layer = MLSTM(num_heads=4)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
-    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:
@@ -115,23 +111,19 @@ class MLSTM(TokenMixer):
         inner = self.num_heads * self._head_dim
         self.input_dense = self._dense("input", width, 2 * inner)
         self.convolution.build((None, None, inner))
+        num_blocks, initializer = inner // size, self.kernel_initializer
         self.query_dense, self.key_dense, self.value_dense = (
-            self._block_diagonal(name, inner) for name in ("query", "key", "value")
+            inner_block_diagonal(self, name, num_blocks, inner, initializer, use_bias=self.use_bias)
+            for name in ("query", "key", "value")
         )
         self.gates_kernel = self._vector("gates_kernel", (3 * inner, 2 * self.num_heads))
         self.input_gate_bias = self._vector(
             "input_gate_bias", (self.num_heads,), keras.initializers.RandomNormal(stddev=0.1)
         )
-        self.forget_gate_bias = self._vector("forget_gate_bias", (self.num_heads,), EvenlySpaced(3.0, 6.0))
+        self.forget_gate_bias = self._vector("forget_gate_bias", (self.num_heads,), evenly_spaced(3.0, 6.0))
         self.scale = self._vector("scale", (inner,), "ones")
         self.skip = self._vector("skip", (inner,), "ones")
         self.output_dense = self._dense("output", inner, width, initializer=self.output_initializer)
-
-    def _block_diagonal(self, name, inner):
-        num_blocks, initializer = inner // self.qkv_block_size, cloned(self.kernel_initializer)
-        layer = BlockDiagonalDense(num_blocks, self.use_bias, initializer, dtype=self.dtype_policy, name=name)
-        layer.build((None, None, inner))
-        return layer
 
     def get_initial_state(self, batch_size):
         """Return zeros: the last inputs of the convolution, C, n and m."""
@@ -140,24 +132,21 @@ class MLSTM(TokenMixer):
         state = c, ops.zeros(heads, self.state_dtype), ops.zeros(heads[:2], self.state_dtype)
         return self.convolution.get_initial_state(batch_size), state
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
-        """Apply the layer; the class docstring describes the call arguments."""
-        x, (last_inputs, state), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
-        x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
-        x, (last_inputs, state), is_nan = finite_inputs(x, (last_inputs, state), reset_mask, MAX_FACTOR)
-        u, z = ops.split(self.input_dense(x), 2, axis=-1)
+    def sequence(self, x, state, mask, reset_mask):
+        """Compute the outputs `[B, T, D]` and the next state."""
+        last_inputs, state = state
+        u, z = ops.split(self.input_dense(x), 2, axis=-1)  # [B, T, H K] each
         c, last_inputs = self.convolution(u, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         c = ops.silu(c)
         qkv = self.query_dense(c), self.key_dense(c), self.value_dense(u)
         gates = ops.matmul(ops.concatenate(qkv, axis=-1), ops.cast(self.gates_kernel, self.compute_dtype))
-        log_i, f = ops.split(self._to_state_dtype(gates), 2, axis=-1)
+        log_i, f = ops.split(self._to_state_dtype(gates), 2, axis=-1)  # [B, T, H] each
         log_i = where_valid(mask, log_i + self._to_state_dtype(self.input_gate_bias), LOG_ZERO)
         log_f = where_valid(mask, -ops.softplus(-f - self._to_state_dtype(self.forget_gate_bias)))
-        q, k, v = (self._heads(self._to_state_dtype(part)) for part in qkv)
+        q, k, v = (self._heads(self._to_state_dtype(part)) for part in qkv)  # [B, T, H, K]
         h, state = mlstm(q, k / self._head_dim**0.5, v, log_i, log_f, state, reset_mask)
         scale = ops.reshape(self.scale, (self.num_heads, -1))
         h = merge_heads(normalize_heads(h, scale, self.epsilon, centered=True))
         h = h + self._to_state_dtype(self.skip) * self._to_state_dtype(c)
         y = self.output_dense(ops.cast(h, self.compute_dtype) * ops.silu(z))
-        y, state = with_nan(is_nan, y, (last_inputs, state))
-        return (y, state) if return_state else y
+        return y, (last_inputs, state)

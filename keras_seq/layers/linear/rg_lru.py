@@ -9,14 +9,16 @@
 The factor sqrt(1 - a^2) keeps the variance of h at that of its inputs, however long h remembers.
 """
 
+import math
+
 import keras
 from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
-from keras_seq.layers.base.state import ExplicitState, finite_inputs, with_nan
-from keras_seq.layers.dense import BlockDiagonalDense, cloned
-from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, DecayRadius, TokenMixer
+from keras_seq.layers.base.state import ExplicitState
+from keras_seq.layers.dense import inner_block_diagonal
+from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer, decay_radius
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.attention import count_elements
 from keras_seq.ops.dispatch import export_format
@@ -40,9 +42,7 @@ class RGLRU(ExplicitState):
 
     ```python
     layer = RGLRU(num_heads=4)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
-    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:
@@ -74,42 +74,32 @@ class RGLRU(ExplicitState):
             raise ValueError(f"num_heads={self.num_heads}; expected a divisor of the width {self._width}.")
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: self._width})
         self.recurrence_gate, self.input_gate = (
-            BlockDiagonalDense(
-                self.num_heads,
-                kernel_initializer=cloned(self.kernel_initializer),
-                dtype=self.dtype_policy,
-                name=name,
-            )
+            inner_block_diagonal(self, name, self.num_heads, self._width, self.kernel_initializer)
             for name in ("recurrence_gate", "input_gate")
         )
-        self.recurrence_gate.build(inputs_shape)
-        self.input_gate.build(inputs_shape)
-        self.decay = self.add_weight(shape=(self._width,), initializer=DecayRadius(), name="decay")
+        self.decay = self.add_weight(shape=(self._width,), initializer=decay_radius, name="decay")
         freeze_inner_layers(self)
 
     def get_initial_state(self, batch_size):
         """Return zeros: h `[B, D]`, and that no position was read, `[B, 1]`."""
         return ops.zeros((batch_size, self._width), self.state_dtype), ops.zeros((batch_size, 1), self.state_dtype)
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
-        """Apply the layer; the class docstring describes the call arguments."""
-        x, (h, started), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
-        x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
-        x, (h, started), is_nan = finite_inputs(x, (h, started), reset_mask)
+    def sequence(self, x, state, mask, reset_mask):
+        """Compute the outputs `[B, T, D]` and the next state."""
+        h, started = state
         count = count_elements(ops.shape(x)[1], mask, started[:, 0], reset_mask)  # [B, T]
         is_first = ops.expand_dims(count <= 1, -1)  # where valid; padding before it writes nothing
-        r = ops.sigmoid(ops.cast(self.recurrence_gate(x), self.state_dtype))
-        i = ops.sigmoid(ops.cast(self.input_gate(x), self.state_dtype))
-        log_a = -EXPONENT * ops.softplus(ops.cast(self.decay, self.state_dtype)) * r
+        r = ops.sigmoid(self._to_state_dtype(self.recurrence_gate(x)))  # [B, T, D]
+        i = ops.sigmoid(self._to_state_dtype(self.input_gate(x)))
+        log_a = -EXPONENT * ops.softplus(self._to_state_dtype(self.decay)) * r
         variance = ops.maximum(one_minus_exp(2 * log_a), 1e-12)  # the derivative of the root stays finite
-        drive = ops.where(is_first, 1.0, ops.sqrt(variance)) * i * ops.cast(x, self.state_dtype)
+        drive = ops.where(is_first, 1.0, ops.sqrt(variance)) * i * self._to_state_dtype(x)
         a = where_valid(mask, ops.where(is_first, 0.0, ops.exp(log_a)), 1.0)
         if reset_mask is not None:
             a = ops.where(ops.expand_dims(reset_mask, -1), 0.0, a)
         h = linear_recurrence(a, where_valid(mask, drive), h)
         state = h[:, -1], ops.cast(count[:, -1:] > 0, h.dtype)
-        y, state = with_nan(is_nan, ops.cast(h, self.compute_dtype), state)
-        return (y, state) if return_state else y
+        return ops.cast(h, self.compute_dtype), state
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -118,8 +108,7 @@ class GriffinRecurrentBlock(TokenMixer):
 
     ```python
     layer = GriffinRecurrentBlock(num_heads=4)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:
@@ -140,6 +129,8 @@ class GriffinRecurrentBlock(TokenMixer):
     Raises:
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
+
+    largest_input = math.inf
 
     def __init__(
         self, num_heads: int, head_dim: int | None = None, kernel_size: int = 4, use_bias: bool = True, **kwargs
@@ -163,15 +154,12 @@ class GriffinRecurrentBlock(TokenMixer):
         """Return zeros: the last inputs of the convolution, and the state of the RG-LRU."""
         return self.convolution.get_initial_state(batch_size), self.rg_lru.get_initial_state(batch_size)
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
-        """Apply the layer; the class docstring describes the call arguments."""
-        x, (last_inputs, h), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
-        x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
-        x, (last_inputs, h), is_nan = finite_inputs(x, (last_inputs, h), reset_mask)
+    def sequence(self, x, state, mask, reset_mask):
+        """Compute the outputs `[B, T, D]` and the next state."""
+        last_inputs, h = state
         u, last_inputs = self.convolution(
             self.input_dense(x), state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True
         )
         u, h = self.rg_lru(u, state=h, mask=mask, reset_mask=reset_mask, return_state=True)
         y = self.output_dense(u * ops.gelu(self.gate_dense(x), approximate=True))
-        y, state = with_nan(is_nan, y, (last_inputs, h))
-        return (y, state) if return_state else y
+        return y, (last_inputs, h)

@@ -14,7 +14,7 @@ from keras_seq import checks
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import ExplicitState, join_finite, split_finite
 from keras_seq.layers.dense import Dense, cloned
-from keras_seq.layers.linear.mixer import ShiftRamp
+from keras_seq.layers.linear.mixer import shift_ramp
 from keras_seq.layers.linear.rwkv7_time_mix import RWKV7TimeMix, previous_positions
 from keras_seq.layers.normalization import make_normalization
 from keras_seq.ops import tensor_checks
@@ -62,9 +62,8 @@ class RWKV7ChannelMix(ExplicitState):
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        self._width = tensor_checks.sequence_shape("inputs", inputs_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: self._width})
-        self.shift = self.add_weight(shape=(self._width,), initializer=ShiftRamp(1.0), name="shift")
+        self._width = self._read_width(inputs_shape)
+        self.shift = self.add_weight(shape=(self._width,), initializer=shift_ramp(1.0), name="shift")
         self.hidden_dense, self.output_dense = (
             Dense(units, use_bias=False, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
             for units, initializer, name in (
@@ -177,7 +176,7 @@ class RWKV7Blocks(ExplicitState):
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: tensor_checks.sequence_shape("inputs", inputs_shape)})
+        self._read_width(inputs_shape)
         for layer in (*self.normalizations, *self.time_mixes, *self.channel_mixes):
             layer.build(inputs_shape)
         freeze_inner_layers(self)

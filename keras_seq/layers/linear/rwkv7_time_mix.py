@@ -1,6 +1,4 @@
-"""RWKV-7's time mixing, and the token shift before it.
-
-RWKV's token shift: a learned mixture of each position with the position before it.
+"""RWKV-7's time mixing, and the token shift before it: a learned mixture of each position with the position before it.
 
 x_t + (x_{t-1} - x_t) mu               mu: [D];  x before the start: 0
 """
@@ -11,8 +9,8 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.state import MAX_FACTOR, finite_inputs, with_nan
-from keras_seq.layers.linear.mixer import EvenlySpaced, ShiftRamp, TokenMixer
+from keras_seq.layers.base.state import finite_inputs, with_nan
+from keras_seq.layers.linear.mixer import TokenMixer, evenly_spaced, gather_positions, shift_ramp
 from keras_seq.layers.normalization import merge_heads, normalize_heads, normalize_length
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.attention import count_elements, true_first
@@ -29,19 +27,15 @@ def previous_positions(x, last, mask=None, reset_mask=None):
     if mask is None:
         previous, last = ops.concatenate([ops.expand_dims(last, 1), x], axis=1)[:, :-1], x[:, -1]
     else:
-        positions = ops.concatenate([ops.expand_dims(last, 1), _gather(x, true_first(mask))], axis=1)
+        positions = ops.concatenate([ops.expand_dims(last, 1), gather_positions(x, true_first(mask))], axis=1)
         valid = ops.cast(mask, "int32")
         count = ops.cumsum(valid, axis=1)
-        previous, last = _gather(positions, count - valid), _gather(positions, count[:, -1:])[:, 0]
+        previous, last = gather_positions(positions, count - valid), gather_positions(positions, count[:, -1:])[:, 0]
     if reset_mask is not None:
         count = count_elements(length, mask, 1, reset_mask)  # in the own document
         previous = ops.where(ops.expand_dims(count > valid, -1), previous, 0)
         last = ops.where(count[:, -1:] > 0, last, 0)
     return previous, last
-
-
-def _gather(x, indices):
-    return ops.take_along_axis(x, ops.expand_dims(indices, -1), axis=1)
 
 
 # RWKV-7's time mixing (Peng et al., 2025, "RWKV-7 Goose", arXiv:2503.14456).
@@ -69,9 +63,7 @@ class RWKV7TimeMix(TokenMixer):
 
     ```python
     layer = RWKV7TimeMix(num_heads=2)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
-    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:
@@ -124,11 +116,11 @@ class RWKV7TimeMix(TokenMixer):
         inner = self.num_heads * self._head_dim
         rank = self.rank or max(32, 32 * round(2.5 * width**0.5 / 32))
         for name, power in SHIFT_POWERS.items():
-            setattr(self, f"shift_{name}", self._vector(f"shift_{name}", (width,), ShiftRamp(power)))
+            setattr(self, f"shift_{name}", self._vector(f"shift_{name}", (width,), shift_ramp(power)))
         self.receptance_dense = self._dense("receptance", width, inner)
         self.key_dense = self._dense("key", width, inner)
         self.value_dense = self._dense("value", width, inner)
-        self._low_rank("decay", width, rank, inner, EvenlySpaced(-6.5, -1.5))
+        self._low_rank("decay", width, rank, inner, evenly_spaced(-6.5, -1.5))
         self._low_rank("rate", width, rank, inner, "zeros")
         self._low_rank("gate", width, 2 * rank, inner, None)
         if self.value_residual:
@@ -170,7 +162,7 @@ class RWKV7TimeMix(TokenMixer):
             )
         x, (last, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
-        x, (last, s), is_nan = finite_inputs(x, (last, s), reset_mask, MAX_FACTOR)
+        x, (last, s), is_nan = finite_inputs(x, (last, s), reset_mask, self.largest_input)
         previous, last = previous_positions(x, last, mask, reset_mask)
 
         def shifted(name):
@@ -189,7 +181,7 @@ class RWKV7TimeMix(TokenMixer):
             v = v + (self._to_state_dtype(where_valid(mask, first_value)) - v) * share
         kappa = normalize_length(self._heads(k * self._to_state_dtype(self.key_scale)), 1e-12)
         k = k * (1 + (a - 1) * self._to_state_dtype(self.key_rate))
-        r, k, v, a, log_w = map(self._heads, (r, where_valid(mask, k), v, a, where_valid(mask, log_w)))
+        r, k, v, a, log_w = map(self._heads, (r, where_valid(mask, k), v, a, where_valid(mask, log_w)))  # [B, T, H, K]
         kappa = where_valid(mask, kappa)
         y, s = matrix_recurrence(
             r,

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.configuration import output_spec
+from keras_seq.layers.base.configuration import deserialized, output_spec
 from keras_seq.layers.base.layer import Layer, freeze_inner_layers
 from keras_seq.layers.recurrent.stateful import Stateful
 from keras_seq.ops import tensor_checks
@@ -95,7 +95,7 @@ class Bidirectional(Layer):
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: tensor_checks.sequence_shape("inputs", inputs_shape)})
+        self._read_width(inputs_shape)
         for layer in (self.layer, self.backward_layer):
             if not layer.built:
                 layer.build(inputs_shape)
@@ -123,7 +123,7 @@ class Bidirectional(Layer):
             self.backward_layer, backward_x, initial_state[half:], backward_mask, training
         )
         if self.return_sequences:
-            forward, backward = _zero_masked(mask, forward, *_reversed(backward))
+            forward, backward = where_valid(mask, forward), where_valid(mask, ops.flip(backward, axis=1))
         y = MERGE_MODES[self.merge_mode](forward, backward)
         if not self.return_state:
             return y
@@ -159,8 +159,7 @@ class Bidirectional(Layer):
     @classmethod
     def from_config(cls, config):
         """Create the wrapper and its two layers from a config."""
-        inner = {name: keras.saving.deserialize_keras_object(config[name]) for name in ("layer", "backward_layer")}
-        return cls(**config | inner)
+        return cls(**deserialized(config, "layer", "backward_layer"))
 
 
 def _backward_copy(layer):
@@ -178,10 +177,3 @@ def _backward_copy(layer):
 
 def _reversed(*values):
     return tuple(None if v is None else ops.flip(v, axis=1) for v in values)
-
-
-def _zero_masked(mask, *outputs):
-    """Return the outputs with zeros where the mask is false."""
-    if mask is None:
-        return outputs
-    return tuple(ops.where(ops.expand_dims(mask, -1), y, ops.zeros_like(y)) for y in outputs)

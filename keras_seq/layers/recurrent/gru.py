@@ -20,12 +20,8 @@ class GRU(RecurrentBase):
     """A gated recurrent unit, a replacement for `keras.layers.GRU` with an explicit state.
 
     ```python
-    layer = GRU(8)
-    y = layer(x)  # x [B, T, D] -> y [B, 8], the last output, from the zero state
+    y, h = GRU(8)(x, return_state=True)  # x [B, T, D] -> y [B, 8], the last output; more calls: see `LSTM`
     y = GRU(8, return_sequences=True)(x)  # y [B, T, 8], every output
-    y, h = layer(x, return_state=True)
-    y, h = layer(more, state=h, return_state=True)  # continues from that state
-    y, h = layer.step(x[:, 0], layer.get_initial_state(B))  # one time step: y [B, 8]
     ```
 
     Weights are those of `keras.layers.GRU`, in its order (kernel `[D, 3 units]`, recurrent kernel `[units, 3 units]`,

@@ -11,7 +11,6 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.configuration import Initializer
 from keras_seq.layers.recurrent.rnn import RecurrentBase
 from keras_seq.ops.lstm import TANH_AND_SIGMOID, lstm
 from keras_seq.ops.recurrence import recurrence, stored_for_fused_rnn
@@ -21,18 +20,15 @@ def _as_stored(initializer, shape, dtype=None):
     return stored_for_fused_rnn(initializer(shape, dtype=dtype))
 
 
-@keras.saving.register_keras_serializable(package="keras_seq")
-class UnitForgetBias(Initializer):
-    """Initialize the bias of the forget gate with ones, which keeps the cell state (Jozefowicz et al., 2015)."""
+def unit_forget_bias(initializer):
+    """Return an initializer of biases `[4 units]`, ones for the forget gate: they keep c (Jozefowicz et al., 2015)."""
 
-    def __init__(self, bias_initializer="zeros"):
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-
-    def __call__(self, shape, dtype=None):
-        """Return biases `[4 units]` in the order input, forget, candidate, output."""
-        units = shape[0] // 4
-        prefix, suffix = (self.bias_initializer((size,), dtype) for size in (units, 2 * units))
+    def biases(shape, dtype=None):
+        units = shape[0] // 4  # gates in the order input, forget, candidate, output
+        prefix, suffix = (initializer((size,), dtype) for size in (units, 2 * units))
         return ops.concatenate([prefix, ops.ones(units, dtype), suffix])
+
+    return biases
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -108,7 +104,7 @@ class LSTM(RecurrentBase):
         self.unit_forget_bias = checks.boolean("unit_forget_bias", unit_forget_bias)
 
     def _bias_start(self):
-        return UnitForgetBias(self.bias_initializer) if self.unit_forget_bias else self.bias_initializer
+        return unit_forget_bias(self.bias_initializer) if self.unit_forget_bias else self.bias_initializer
 
     def _weight(self, name, shape, initializer):
         if name != "bias" and keras.backend.backend() == "torch":
@@ -141,15 +137,7 @@ class LSTM(RecurrentBase):
 
 
 def normalize(v, epsilon: float):
-    """Normalize the last axis to mean 0 and variance 1.
-
-    Args:
-        v: `[..., D]`.
-        epsilon: Added to the variance.
-
-    Returns:
-        `[..., D]`.
-    """
+    """Normalize the last axis to mean 0 and variance 1; epsilon is added to the variance."""
     v = v - ops.mean(v, axis=-1, keepdims=True)
     return v / ops.sqrt(ops.mean(ops.square(v), axis=-1, keepdims=True) + epsilon)
 

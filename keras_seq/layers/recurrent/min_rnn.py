@@ -17,24 +17,13 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.base.layer import MatrixAttribute
 from keras_seq.layers.recurrent.rnn import RNNInterface
-from keras_seq.ops import tensor_checks
 from keras_seq.ops.linear_recurrence import LOG_ZERO, log_linear_recurrence
+from keras_seq.ops.tensor_checks import where_valid
 
 
 def log_candidate(v):
     """Compute log g(v) for pre-activations v of any shape."""
     return ops.where(v >= 0, ops.log(ops.where(v >= 0, v, 0.0) + 0.5), -ops.softplus(-v))
-
-
-def min_gru_weights(z):
-    """Compute the logarithms of the weights of h and of the candidate from the pre-activation z of the update gate."""
-    return -ops.softplus(z), -ops.softplus(-z)
-
-
-def min_lstm_weights(f, i):
-    """Compute the logarithms of the weights of h and of the candidate from the pre-activations f and i of the gates."""
-    ratio = ops.softplus(-f) - ops.softplus(-i)  # log(sigmoid(i) / sigmoid(f))
-    return -ops.softplus(ratio), -ops.softplus(-ratio)
 
 
 DROPOUT_REMEDY = "add keras.layers.SpatialDropout1D before it, which drops the same features at every position"
@@ -84,8 +73,7 @@ class MinimalRNN(RNNInterface):
 
     def build(self, input_shape):
         """Create the weights for inputs of this shape."""
-        width = tensor_checks.sequence_shape("inputs", input_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        width = self._read_width(input_shape)
         columns = self.num_gates * self.units
         self.kernel = self._weight("kernel", (width, columns))
         self.bias = self._weight("bias", (columns,)) if self.use_bias else None
@@ -104,9 +92,7 @@ class MinimalRNN(RNNInterface):
         *gates, candidate = ops.split(ops.cast(z, self.state_dtype), self.num_gates, axis=-1)
         log_a, log_new = self.log_mixing_weights(*gates)
         log_b = log_new + log_candidate(candidate)
-        if mask is not None:
-            is_valid = ops.expand_dims(mask, -1)
-            log_a, log_b = ops.where(is_valid, log_a, 0.0), ops.where(is_valid, log_b, LOG_ZERO)
+        log_a, log_b = where_valid(mask, log_a), where_valid(mask, log_b, LOG_ZERO)
         if reset_mask is not None:
             log_a = ops.where(ops.expand_dims(reset_mask, -1), LOG_ZERO, log_a)
         h = log_linear_recurrence(log_a, log_b, h)
@@ -123,11 +109,8 @@ class MinGRU(MinimalRNN):
     """A GRU whose gates depend on the input only: computed in parallel over time in training, stepwise in generation.
 
     ```python
-    layer = MinGRU(8)
-    y = layer(x)  # x [B, T, D] -> y [B, 8], the last output, from the zero state
+    y, h = MinGRU(8)(x, return_state=True)  # x [B, T, D] -> y [B, 8], the last output; more calls: see `LSTM`
     y = MinGRU(8, return_sequences=True)(x)  # y [B, T, 8], every output
-    y, h = layer(more, state=layer.get_initial_state(B), return_state=True)
-    y, h = layer.step(x[:, 0], h)  # one time step: y [B, 8]
     ```
 
     Args:
@@ -145,9 +128,9 @@ class MinGRU(MinimalRNN):
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
 
-    def log_mixing_weights(self, update):
-        """Compute the logarithms of the weights of h and of the candidate."""
-        return min_gru_weights(update)
+    def log_mixing_weights(self, z):
+        """Compute the logarithms of the weights of h and of the candidate from the update gate's pre-activation."""
+        return -ops.softplus(z), -ops.softplus(-z)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -155,38 +138,16 @@ class MinLSTM(MinimalRNN):
     """An LSTM whose gates depend on the input only: computed in parallel over time in training, stepwise in generation.
 
     ```python
-    layer = MinLSTM(8)
-    y = layer(x)  # x [B, T, D] -> y [B, 8], the last output, from the zero state
-    y, h = layer(more, state=layer.get_initial_state(B), return_state=True)
-    y, h = layer.step(x[:, 0], h)  # one time step: y [B, 8]
+    y, h = MinLSTM(8)(x, return_state=True)  # x [B, T, D] -> y [B, 8], the last output; more calls: see `LSTM`
     ```
 
-    Args:
-        units: Width of the output, which is the state h `[B, units]`. From the zero state both are non-negative.
-        use_bias: Whether to add a bias.
-        kernel_initializer, kernel_regularizer, kernel_constraint: Of the matrix `[D, 3 units]`: forget gate, input
-            gate, candidate.
-        bias_initializer, bias_regularizer, bias_constraint: Of the bias.
-        return_sequences, return_state, go_backwards, zero_output_for_mask, unroll: As for `LSTM`.
-
-    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one. `reset_mask
-    [B, T]` is true where another document begins, from the zero state.
-    Precision: the matmul in the layer's compute dtype, gates and h in float32 or wider.
-
-    Raises:
-        ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
+    Arguments, masking, precision and errors are those of `MinGRU`. The columns of the matrix `[D, 3 units]` are forget
+    gate, input gate and candidate.
     """
 
     num_gates = 3
 
-    def log_mixing_weights(self, forget_gate, input_gate):
-        """Compute the logarithms of the weights of h and of the candidate.
-
-        Args:
-            forget_gate: Pre-activation `[B, T, units]` of the forget gate.
-            input_gate: Pre-activation `[B, T, units]` of the input gate.
-
-        Returns:
-            Two tensors `[B, T, units]`.
-        """
-        return min_lstm_weights(forget_gate, input_gate)
+    def log_mixing_weights(self, f, i):
+        """Compute the logarithms of the weights of h and of the candidate from the pre-activations of the gates."""
+        ratio = ops.softplus(-f) - ops.softplus(-i)  # log(sigmoid(i) / sigmoid(f))
+        return -ops.softplus(ratio), -ops.softplus(-ratio)

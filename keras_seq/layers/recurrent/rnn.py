@@ -278,8 +278,7 @@ class RecurrentBase(RNNInterface):
 
     def build(self, input_shape):
         """Create the weights for inputs of this shape."""
-        width = tensor_checks.sequence_shape("inputs", input_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        width = self._read_width(input_shape)
         columns = self.num_gates * self.units
         self.kernel = self._weight("kernel", (width, columns), self.kernel_initializer)
         self.recurrent_kernel = self._weight("recurrent_kernel", (self.units, columns), self.recurrent_initializer)
@@ -347,12 +346,8 @@ class SimpleRNN(RecurrentBase):
     """A recurrent layer without gates, a replacement for `keras.layers.SimpleRNN` with an explicit state.
 
     ```python
-    layer = SimpleRNN(8)
-    y = layer(x)  # x [B, T, D] -> y [B, 8], the last output, from the zero state
+    y, h = SimpleRNN(8)(x, return_state=True)  # x [B, T, D] -> y [B, 8], the last output; more calls: see `LSTM`
     y = SimpleRNN(8, return_sequences=True)(x)  # y [B, T, 8], every output
-    y, h = layer(x, return_state=True)
-    y, h = layer(more, state=h, return_state=True)  # continues from that state
-    y, h = layer.step(x[:, 0], layer.get_initial_state(B))  # one time step: y [B, 8]
     ```
 
     Weights are those of `keras.layers.SimpleRNN`, in its order (kernel `[D, units]`, recurrent kernel `[units, units]`,

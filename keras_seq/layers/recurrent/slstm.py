@@ -17,8 +17,8 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.base.layer import MatrixAttribute, freeze_inner_layers, same_shape
-from keras_seq.layers.base.state import ExplicitState, finite_inputs, with_nan
-from keras_seq.layers.dense import BlockDiagonalDense, cloned
+from keras_seq.layers.base.state import ExplicitState
+from keras_seq.layers.dense import inner_block_diagonal
 from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D
 from keras_seq.layers.normalization import merge_heads, normalize_heads, split_heads
 from keras_seq.ops import tensor_checks
@@ -44,9 +44,7 @@ class SLSTM(ExplicitState):
 
     ```python
     layer = SLSTM(num_heads=4)
-    y = layer(x)  # x [B, T, D] -> y [B, T, D]
-    y, state = layer(x, return_state=True)
-    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, D]
     ```
 
     Args:
@@ -95,18 +93,12 @@ class SLSTM(ExplicitState):
             raise ValueError(f"num_heads={self.num_heads}; expected a divisor of the width {self._width}.")
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: self._width})
         self.convolution.build(inputs_shape)
+        biases = {"input_gate": "zeros", "forget_gate": self._forget_bias, "candidate": "zeros", "output_gate": "zeros"}
+        sizes, initializer = (self.num_heads, self._width), self.kernel_initializer
         self.input_denses = [
-            BlockDiagonalDense(
-                self.num_heads,
-                kernel_initializer=cloned(self.kernel_initializer),
-                bias_initializer=self._forget_bias if name == "forget_gate" else "zeros",
-                dtype=self.dtype_policy,
-                name=name,
-            )
-            for name in ("input_gate", "forget_gate", "candidate", "output_gate")
+            inner_block_diagonal(self, name, *sizes, initializer, bias_initializer=bias)
+            for name, bias in biases.items()
         ]
-        for dense in self.input_denses:
-            dense.build(inputs_shape)
         size = self._width // self.num_heads
         self.recurrent_kernel = self.add_weight(
             shape=(size, 4 * self._width), initializer=self.recurrent_initializer, name="recurrent_kernel"
@@ -123,15 +115,13 @@ class SLSTM(ExplicitState):
         zeros = ops.zeros((batch_size, self._width), self.state_dtype)
         return self.convolution.get_initial_state(batch_size), (zeros, zeros, zeros, zeros)
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
-        """Apply the layer; the class docstring describes the call arguments."""
-        x, (last_inputs, state), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
-        x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
-        x, (last_inputs, state), is_nan = finite_inputs(x, (last_inputs, state), reset_mask)
+    def sequence(self, x, state, mask, reset_mask):
+        """Compute the outputs `[B, T, D]` and the next state."""
+        last_inputs, state = state
         u, last_inputs = self.convolution(x, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u = ops.silu(u)
         z = ops.concatenate([dense(v) for dense, v in zip(self.input_denses, (u, u, x, x), strict=True)], axis=-1)
-        z = ops.cast(z, self.state_dtype)
+        z = ops.cast(z, self.state_dtype)  # [B, T, 4 D]
         kernel = ops.cast(self.recurrent_kernel, self.compute_dtype)
         size = self._width // self.num_heads
         kernel = ops.transpose(ops.reshape(kernel, (size, 4, self.num_heads, size)), (2, 0, 1, 3))  # [H, K, 4, K]
@@ -148,5 +138,4 @@ class SLSTM(ExplicitState):
         heads = split_heads(h, self.num_heads)
         scale = ops.reshape(self.scale, (self.num_heads, size))
         y = ops.cast(merge_heads(normalize_heads(heads, scale, self.epsilon, centered=True)), self.compute_dtype)
-        y, state = with_nan(is_nan, y, (last_inputs, state))
-        return (y, state) if return_state else y
+        return y, (last_inputs, state)

@@ -11,6 +11,7 @@ import keras
 from keras import ops, tree
 
 from keras_seq import checks
+from keras_seq.layers.base.configuration import deserialized
 from keras_seq.layers.base.layer import Layer, freeze_inner_layers
 from keras_seq.layers.base.state import has_explicit_state
 from keras_seq.ops import tensor_checks
@@ -119,9 +120,8 @@ class Stateful(Layer):
         if tuple(rows.shape) != (self.batch_size,):
             raise ValueError(f"rows has shape {tuple(rows.shape)}; expected [B] with B={self.batch_size}.")
         rows = tensor_checks.boolean_mask("rows", rows, ranks=(1,))
-        for variable, value in zip(
-            self.state, self._with_reset_rows(self._read_state(), rows, self.batch_size), strict=True
-        ):
+        values = self._with_reset_rows(self._read_state(), rows, self.batch_size)
+        for variable, value in zip(self.state, values, strict=True):
             variable.assign(value)
 
     def _read_state(self):
@@ -140,10 +140,8 @@ class Stateful(Layer):
         mask = inputs_mask if mask is None else mask
         takes_mask = mask is not None and "mask" in inspect.signature(self.layer.call).parameters
         masked = {"mask": mask} if takes_mask else {}
-        unchecked_mask, reset_mask = (
-            reset_mask,
-            tensor_checks.boolean_mask("reset_mask", reset_mask, ranks=(1, 2), x=inputs),
-        )
+        unchecked_mask = reset_mask
+        reset_mask = tensor_checks.boolean_mask("reset_mask", reset_mask, ranks=(1, 2), x=inputs)
         if reset_mask is not None and len(reset_mask.shape) == 2:
             masked["reset_mask"], reset_mask = reset_mask, None
         if not training:
@@ -176,5 +174,4 @@ class Stateful(Layer):
     @classmethod
     def from_config(cls, config):
         """Deserialize the wrapped layer and create a `Stateful` around it."""
-        config = dict(config)
-        return cls(layer=keras.saving.deserialize_keras_object(config.pop("layer")), **config)
+        return cls(**deserialized(config, "layer"))

@@ -1,7 +1,5 @@
 """Models that read whole sequences: BERT, output heads for it and ModernBERT, and the bidirectional LSTM tagger.
 
-Output heads for an encoder (Devlin et al., 2019): masked language model, text classifier, token classifier.
-
 An encoder is a model of `BertConfig` or `ModernBertConfig`, built or loaded. Each head shares the encoder's layers:
 training one trains the other. Logits are at least float32. With a loss of Keras, padding is masked for
 `token_classifier`; `masked_lm` needs sample weights that select the masked positions.
@@ -14,7 +12,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks, layers
-from keras_seq.models.config import register
+from keras_seq.models.config import check_fields, register
 from keras_seq.models.counts import count_block_params
 from keras_seq.models.families.transformer import ACTIVATIONS
 from keras_seq.models.token_ids import InvalidIdsToNaN, TokenIdCheck, TokenIdModel
@@ -23,7 +21,7 @@ from keras_seq.ops.tensor_checks import at_least_float32
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class LogitsBias(keras.layers.Layer):
-    """Add a bias `[V]` to logits, in at least float32."""
+    """Add a bias `[V]` to logits, in float32 at least."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -35,7 +33,7 @@ class LogitsBias(keras.layers.Layer):
         self.bias = self.add_weight(shape=logits_shape[-1:], initializer="zeros", name="bias")
 
     def call(self, logits):
-        """Add the bias to the logits, in float32 at least."""
+        """Add the bias."""
         dtype = at_least_float32(self.compute_dtype)
         return ops.cast(logits, dtype) + ops.cast(self.bias, dtype)
 
@@ -198,11 +196,7 @@ class BertConfig:
 
     def __post_init__(self):
         """Check the fields."""
-        for name in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim", "context_length", "num_segments"):
-            checks.positive_integer(name, getattr(self, name))
-        checks.fraction("dropout", self.dropout)
-        checks.one_of("activation", self.activation, ACTIVATIONS)
-        checks.positive_number("epsilon", self.epsilon)
+        check_fields(self, BertConfig)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, the pooler's included, without building the model."""
@@ -214,9 +208,7 @@ class BertConfig:
     def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> keras.Model:
         """Build the Keras model from token and segment ids to vectors.
 
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
+        Arguments are those of `LanguageModelConfig.build_model`.
 
         Returns:
             A model from `{"token_ids", "segment_ids"}`, int32 `[B, T]` each, to `{"sequence_output" [B, T, D],
@@ -298,24 +290,15 @@ class BiLSTMConfig:
 
     def __post_init__(self):
         """Check the fields."""
-        for name in ("num_tags", "embedding_dim", "units", "num_layers"):
-            checks.positive_integer(name, getattr(self, name))
-        checks.fraction("dropout", self.dropout)
+        check_fields(self, BiLSTMConfig)
         checks.one_of("merge_mode", self.merge_mode, ("concat", "sum"))
-        checks.boolean("crf", self.crf)
 
     def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> keras.Model:
         """Build the Keras model from ids `[B, T]`, where 0 is padding, to logits `[B, T, num_tags]`.
 
         Train it with `SparseCategoricalCrossentropy(from_logits=True)`: Keras masks padding in the loss. With `crf` the
-        output is potentials `[B, T, num_tags, num_tags]`, and the loss `keras_seq.evaluation.CRFLoss`.
-
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
-
-        Returns:
-            The model; its logits are at least float32.
+        output is potentials `[B, T, num_tags, num_tags]`, and the loss `keras_seq.evaluation.CRFLoss`. Logits are at
+        least float32. Arguments are those of `LanguageModelConfig.build_model`.
 
         Raises:
             ValueError: `vocabulary_size` is not a positive integer.

@@ -17,14 +17,54 @@ import ml_dtypes
 
 from keras_seq import checks, layers
 from keras_seq.layers.dense import gelu_tanh
-from keras_seq.models.config import LanguageModelConfig, register
+from keras_seq.models.config import LanguageModelConfig, check_fields, register
 from keras_seq.models.families.linear import MixerModelConfig
 
 NORMALIZATION = "zero_centered_rms"
 
 
 @dataclasses.dataclass(frozen=True)
-class RecurrentGemmaConfig(LanguageModelConfig):
+class _PublishedHybridConfig(LanguageModelConfig):
+    """Hold what both published models share: a subclass makes attention, the other mixer and a feed-forward layer."""
+
+    @property
+    def kinds(self) -> str:
+        """The kind of each layer."""
+        return (self.pattern * self.num_layers)[: self.num_layers]
+
+    def _mixer_blocks(self, n, dtype):
+        return [
+            layers.PreNormResidual([layer], NORMALIZATION, self.dropout, self.epsilon, dtype=dtype, name=f"{name}_{n}")
+            for layer, name in ((self._mixer(dtype), "block"), (self._feed_forward(dtype), "feed_forward"))
+        ]
+
+    def _attention_block(self, n, dtype):
+        return layers.TransformerBlock(
+            num_heads=self.num_heads,
+            feed_forward_dim=self.feed_forward_dim,
+            causal=True,
+            normalization=NORMALIZATION,
+            dropout=self.dropout,
+            attention_bias=self.attention_bias,
+            epsilon=self.epsilon,
+            positions=self.positions,
+            num_key_value_heads=self.num_key_value_heads,
+            residual_initializer="zeros",
+            dtype=dtype,
+            name=f"block_{n}",
+            **self._attention_options(),
+        )
+
+    def blocks(self, dtype=None) -> list:
+        """Return the layers between embedding and head."""
+        blocks = []
+        for n, kind in enumerate(self.kinds):
+            blocks += [self._attention_block(n, dtype)] if kind == "a" else self._mixer_blocks(n, dtype)
+        return [*blocks, layers.ZeroCenteredRMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentGemmaConfig(_PublishedHybridConfig):
     """Configure a RecurrentGemma; attention remembers a window, so that there is no limit of positions.
 
     ```python
@@ -73,71 +113,36 @@ class RecurrentGemmaConfig(LanguageModelConfig):
     def __post_init__(self):
         """Check the fields."""
         super().__post_init__()
+        check_fields(self, RecurrentGemmaConfig)
         checks.pattern("pattern", self.pattern, "ra")
-        checks.positive_integer("sliding_window", self.sliding_window)
-        width = self.embedding_dim if self.lru_width is None else checks.positive_integer("lru_width", self.lru_width)
+        width = self.lru_width or self.embedding_dim
         if width % self.num_heads:
             raise ValueError(f"lru_width={width}; expected a multiple of num_heads={self.num_heads}.")
-        if not isinstance(self.positions, layers.RotaryPositions):
-            raise ValueError(f"positions={self.positions!r}; expected RotaryPositions.")
-        checks.boolean("attention_bias", self.attention_bias)
-        for name in ("logit_soft_cap", "epsilon"):
-            checks.positive_number(name, getattr(self, name))
-        self._recurrent_blocks(0, dtype=None)  # raises for an invalid size
+        self._mixer(dtype=None)  # raises for an invalid size
 
-    @property
-    def kinds(self) -> str:
-        """The kind of each layer."""
-        return (self.pattern * self.num_layers)[: self.num_layers]
-
-    def _recurrent_blocks(self, n, dtype):
-        width = self.lru_width or self.embedding_dim
-        mixer = layers.GriffinRecurrentBlock(
+    def _mixer(self, dtype):
+        return layers.GriffinRecurrentBlock(
             self.num_heads,
-            head_dim=width // self.num_heads,
+            head_dim=(self.lru_width or self.embedding_dim) // self.num_heads,
             kernel_size=self.kernel_size,
             output_initializer="zeros",
             dtype=dtype,
             name="hawk",
         )
-        feed_forward = layers.GatedFeedForward(
-            self.feed_forward_dim,
-            activation=gelu_tanh,
-            output_initializer="zeros",
-            dtype=dtype,
-            name="feed_forward",
-        )
-        return [
-            layers.PreNormResidual([layer], NORMALIZATION, self.dropout, self.epsilon, dtype=dtype, name=f"{name}_{n}")
-            for layer, name in ((mixer, "block"), (feed_forward, "feed_forward"))
-        ]
 
-    def _attention_block(self, n, dtype):
-        return layers.TransformerBlock(
-            num_heads=self.num_heads,
-            feed_forward_dim=self.feed_forward_dim,
-            causal=True,
-            normalization=NORMALIZATION,
-            activation="geglu_tanh",
-            dropout=self.dropout,
-            attention_bias=self.attention_bias,
-            key_dim=self.embedding_dim // self.num_heads,
-            epsilon=self.epsilon,
-            positions=self.positions,
-            num_key_value_heads=self.num_key_value_heads,
-            sliding_window=self.sliding_window,
-            residual_initializer="zeros",
-            dtype=dtype,
-            name=f"block_{n}",
+    def _feed_forward(self, dtype):
+        return layers.GatedFeedForward(
+            self.feed_forward_dim, activation=gelu_tanh, output_initializer="zeros", dtype=dtype, name="feed_forward"
         )
+
+    def _attention_options(self):
+        key_dim = self.embedding_dim // self.num_heads
+        return {"activation": "geglu_tanh", "key_dim": key_dim, "sliding_window": self.sliding_window}
 
     def blocks(self, dtype=None) -> list:
         """Return the layers between embedding and head."""
         scale = float(ml_dtypes.bfloat16(self.embedding_dim**0.5))  # rounded, as it was in training
-        blocks = [keras.layers.Rescaling(scale, dtype=dtype, name="embedding_scale")]
-        for n, kind in enumerate(self.kinds):
-            blocks += [self._attention_block(n, dtype)] if kind == "a" else self._recurrent_blocks(n, dtype)
-        return [*blocks, layers.ZeroCenteredRMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]
+        return [keras.layers.Rescaling(scale, dtype=dtype, name="embedding_scale"), *super().blocks(dtype)]
 
 
 # Qwen3.5 as published, and Qwen3-Next without its experts (Qwen Team, 2025 and 2026): every fourth block is attention.
@@ -150,7 +155,7 @@ class RecurrentGemmaConfig(LanguageModelConfig):
 
 @register("qwen3_5", tiny={"num_layers": 2, "pattern": "da", "key_dim": 8, "linear_key_dim": 4, "linear_value_dim": 4})
 @dataclasses.dataclass(frozen=True)
-class Qwen35Config(LanguageModelConfig):
+class Qwen35Config(_PublishedHybridConfig):
     """Configure a Qwen3.5 for text, with dense feed-forward networks: 0.80 million parameters, with 65 characters.
 
     ```python
@@ -204,19 +209,13 @@ class Qwen35Config(LanguageModelConfig):
     def __post_init__(self):
         """Check the fields."""
         super().__post_init__()
+        check_fields(self, Qwen35Config)
         checks.pattern("pattern", self.pattern, "da")
-        linear = "linear_num_key_heads", "linear_num_value_heads", "linear_key_dim", "linear_value_dim"
-        for name in ("key_dim", *linear):
-            checks.positive_integer(name, getattr(self, name))
         if self.linear_num_value_heads % self.linear_num_key_heads:
             expected = f"a divisor of linear_num_value_heads={self.linear_num_value_heads}"
             raise ValueError(f"linear_num_key_heads={self.linear_num_key_heads}; expected {expected}.")
-        if not isinstance(self.positions, layers.RotaryPositions):
-            raise ValueError(f"positions={self.positions!r}; expected RotaryPositions.")
         self.positions.validate_key_dim(self.key_dim)
-        checks.boolean("attention_bias", self.attention_bias)
-        checks.positive_number("epsilon", self.epsilon)
-        self._attention_block(0, None), self._delta_net_blocks(0, None)  # raise for an invalid size
+        self._attention_block(0, None), self._mixer_blocks(0, None)  # raise for an invalid size
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, without building the model."""
@@ -232,13 +231,8 @@ class Qwen35Config(LanguageModelConfig):
         embeddings = vocabulary_size * dim * (1 if self.tie_embeddings else 2)
         return embeddings + mixers + self.num_layers * (3 * dim * self.feed_forward_dim + 2 * dim) + dim
 
-    @property
-    def kinds(self) -> str:
-        """The kind of each layer."""
-        return (self.pattern * self.num_layers)[: self.num_layers]
-
-    def _delta_net_blocks(self, n, dtype):
-        mixer = layers.GatedDeltaNet(
+    def _mixer(self, dtype):
+        return layers.GatedDeltaNet(
             self.linear_num_value_heads,
             key_dim=self.linear_key_dim,
             value_dim=self.linear_value_dim,
@@ -250,42 +244,15 @@ class Qwen35Config(LanguageModelConfig):
             dtype=dtype,
             name="gated_deltanet",
         )
-        feed_forward = layers.GatedFeedForward(
+
+    def _feed_forward(self, dtype):
+        return layers.GatedFeedForward(
             self.feed_forward_dim, use_bias=False, output_initializer="zeros", dtype=dtype, name="feed_forward"
         )
-        return [
-            layers.PreNormResidual([layer], NORMALIZATION, self.dropout, self.epsilon, dtype=dtype, name=f"{name}_{n}")
-            for layer, name in ((mixer, "block"), (feed_forward, "feed_forward"))
-        ]
 
-    def _attention_block(self, n, dtype):
-        return layers.TransformerBlock(
-            num_heads=self.num_heads,
-            feed_forward_dim=self.feed_forward_dim,
-            causal=True,
-            normalization=NORMALIZATION,
-            activation="swiglu",
-            dropout=self.dropout,
-            use_bias=False,
-            attention_bias=self.attention_bias,
-            attention_output_bias=self.attention_bias,
-            key_dim=self.key_dim,
-            epsilon=self.epsilon,
-            positions=self.positions,
-            use_qk_norm=True,
-            use_output_gate=True,
-            num_key_value_heads=self.num_key_value_heads,
-            residual_initializer="zeros",
-            dtype=dtype,
-            name=f"block_{n}",
-        )
-
-    def blocks(self, dtype=None) -> list:
-        """Return the layers between embedding and head."""
-        blocks = []
-        for n, kind in enumerate(self.kinds):
-            blocks += [self._attention_block(n, dtype)] if kind == "a" else self._delta_net_blocks(n, dtype)
-        return [*blocks, layers.ZeroCenteredRMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]
+    def _attention_options(self):
+        biases = {"use_bias": False, "attention_output_bias": self.attention_bias}
+        return {"activation": "swiglu", "key_dim": self.key_dim, "use_qk_norm": True, "use_output_gate": True, **biases}
 
 
 # Language models of recurrent and attention blocks in turns, by a pattern: "rra" is Griffin's (arXiv:2402.19427).
@@ -329,8 +296,7 @@ class HybridConfig(MixerModelConfig):
     def __post_init__(self):
         """Check the fields."""
         checks.pattern("pattern", self.pattern, KINDS)
-        if self.sliding_window is not None:
-            checks.positive_integer("sliding_window", self.sliding_window)
+        check_fields(self, HybridConfig)
         super().__post_init__()
 
     def mixer(self, n: int, dtype=None):

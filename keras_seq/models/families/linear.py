@@ -1,7 +1,5 @@
 """Language models of linear recurrences: Hawk, GLA, delta rules and Mamba-2, then Mamba, then RWKV-7.
 
-Language models of layers whose state is a vector or a matrix that decays: Hawk, GLA, delta rules and Mamba-2.
-
     block    x + mixer(norm(x)), then x + feed_forward(norm(x))           Mamba-2: x + mixer(norm(x)) only
 
     hawk             Griffin's recurrent block, an RG-LRU           De et al., 2024, arXiv:2402.19427
@@ -20,26 +18,15 @@ import dataclasses
 from typing import ClassVar
 
 from keras_seq import checks, layers
-from keras_seq.models.config import LanguageModelConfig, register
+from keras_seq.models.config import LanguageModelConfig, check_fields, register
 
 
 @dataclasses.dataclass(frozen=True)
-class MixerModelConfig(LanguageModelConfig):
-    """Hold what the models of blocks with a mixer and, mostly, a feed-forward layer share."""
+class ResidualModelConfig(LanguageModelConfig):
+    """Make the layers of models of blocks with a mixer and, mostly, a feed-forward layer."""
 
     feed_forward_activation: ClassVar[str] = "silu"
     epsilon = 1e-6  # added to the mean square; without annotation, or a field of this name would be a config's first
-
-    embedding_dim: int = 128
-    """D, the width of the residual stream."""
-    num_layers: int = 4
-    """Number of blocks."""
-    num_heads: int = 4
-    """H, the heads of each block's recurrence."""
-    tie_embeddings: bool = False
-    """Whether the output projection is the transposed embedding matrix."""
-    dropout: float = 0.0
-    """Dropout rate of the output of each sublayer."""
 
     def __post_init__(self):
         """Check the fields."""
@@ -79,6 +66,22 @@ class MixerModelConfig(LanguageModelConfig):
 
     def _residual(self, layer, name, dtype):
         return layers.PreNormResidual([layer], dropout=self.dropout, epsilon=self.epsilon, dtype=dtype, name=name)
+
+
+@dataclasses.dataclass(frozen=True)
+class MixerModelConfig(ResidualModelConfig):
+    """Hold the fields that most of these models share."""
+
+    embedding_dim: int = 128
+    """D, the width of the residual stream."""
+    num_layers: int = 4
+    """Number of blocks."""
+    num_heads: int = 4
+    """H, the heads of each block's recurrence."""
+    tie_embeddings: bool = False
+    """Whether the output projection is the transposed embedding matrix."""
+    dropout: float = 0.0
+    """Dropout rate of the output of each sublayer."""
 
 
 @register("hawk")
@@ -177,7 +180,7 @@ class GatedDeltaProductConfig(GatedDeltaNetConfig):
 
 @register("kda")
 @dataclasses.dataclass(frozen=True)
-class KimiDeltaAttentionConfig(MixerModelConfig):
+class KimiDeltaAttentionConfig(GatedDeltaNetConfig):
     """Configure a language model of Kimi Delta Attention: 0.80 million parameters by default, with 65 characters.
 
     Kimi Linear has attention in every fourth block; the `hybrid` model's pattern "kkka" is of this kind.
@@ -185,13 +188,6 @@ class KimiDeltaAttentionConfig(MixerModelConfig):
     Raises:
         ValueError: A field is out of its range.
     """
-
-    num_heads: int = 2
-    """H, the heads of each block's recurrence."""
-    feed_forward_dim: int = 248
-    """Width of the hidden layer of each feed-forward network."""
-    kernel_size: int = 4
-    """Width of each layer's causal convolution, in positions."""
 
     def mixer(self, n: int, dtype=None):
         """Return Kimi Delta Attention."""
@@ -252,7 +248,7 @@ class Mamba2Config(MixerModelConfig):
 
 @register("mamba")
 @dataclasses.dataclass(frozen=True)
-class MambaConfig(LanguageModelConfig):
+class MambaConfig(ResidualModelConfig):
     """Configure a Mamba language model: 0.80 million parameters by default, with 65 characters.
 
     Raises:
@@ -282,12 +278,11 @@ class MambaConfig(LanguageModelConfig):
 
     def __post_init__(self):
         """Check the fields."""
+        check_fields(self, MambaConfig)
         super().__post_init__()
-        checks.boolean("use_bias", self.use_bias)
-        checks.positive_number("epsilon", self.epsilon)
-        self._layer(dtype=None)  # raises for an invalid size
 
-    def _layer(self, dtype):
+    def mixer(self, n: int, dtype=None):
+        """Return Mamba's mixer."""
         return layers.SelectiveStateSpace(
             state_dim=self.state_dim,
             expand=self.expand,
@@ -298,16 +293,6 @@ class MambaConfig(LanguageModelConfig):
             dtype=dtype,
             name="mamba",
         )
-
-    def blocks(self, dtype=None) -> list:
-        """Return the layers between embedding and head."""
-        blocks = [
-            layers.PreNormResidual(
-                [self._layer(dtype)], dropout=self.dropout, epsilon=self.epsilon, dtype=dtype, name=f"block_{n}"
-            )
-            for n in range(self.num_layers)
-        ]
-        return [*blocks, layers.RMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]
 
 
 # The RWKV-7 language model (Peng et al., 2025, "RWKV-7 Goose", arXiv:2503.14456).

@@ -17,11 +17,9 @@ from typing import Literal
 import keras
 
 from keras_seq import checks, layers
-from keras_seq.models.config import register
+from keras_seq.models.config import check_fields, register
 from keras_seq.models.families.transformer import ACTIVATIONS
 from keras_seq.models.token_ids import InvalidIdsToNaN, TokenIdCheck, TokenIdModel
-
-SIZES = ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim", "context_length", "sliding_window")
 
 
 @register("modernbert")
@@ -76,18 +74,7 @@ class ModernBertConfig:
 
     def __post_init__(self):
         """Check the fields."""
-        for name in (*SIZES, "global_attention_interval"):
-            checks.positive_integer(name, getattr(self, name))
-        for name in ("positions", "local_positions"):
-            if not isinstance(getattr(self, name), layers.RotaryPositions):
-                raise ValueError(f"{name}={getattr(self, name)!r}; expected RotaryPositions.")
-        checks.fraction("dropout", self.dropout)
-        checks.one_of("activation", self.activation, ACTIVATIONS)
-        checks.positive_number("epsilon", self.epsilon)
-        for name in ("attention_bias", "feed_forward_bias", "normalization_bias"):
-            checks.boolean(name, getattr(self, name))
-        if self.pad_token_id is not None:
-            checks.non_negative_integer("pad_token_id", self.pad_token_id)
+        check_fields(self, ModernBertConfig)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, without building the model."""
@@ -100,9 +87,7 @@ class ModernBertConfig:
     def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> keras.Model:
         """Build the Keras model from token ids to vectors.
 
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
+        Arguments are those of `LanguageModelConfig.build_model`.
 
         Returns:
             A model from ids, int32 `[B, T]`, to `{"sequence_output" [B, T, D]}`. Padding, `pad_token_id`, may stand

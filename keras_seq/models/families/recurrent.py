@@ -1,7 +1,4 @@
-"""Recurrent language models: RNN, GRU and LSTM, then minGRU and minLSTM, then xLSTM.
-
-RNN, GRU, LSTM: embedding, recurrent layers, output projection (Graves, 2013; char-rnn, 2015).
-"""
+"""Recurrent language models: RNN, GRU and LSTM (Graves, 2013; char-rnn, 2015), minGRU and minLSTM, xLSTM."""
 
 import dataclasses
 from typing import ClassVar

@@ -16,8 +16,9 @@ import keras
 from keras import ops
 
 from keras_seq import checks, layers
+from keras_seq.layers.base.configuration import deserialized, own_arguments
 from keras_seq.layers.base.state import check_state, shapes
-from keras_seq.models.config import register
+from keras_seq.models.config import check_fields, register
 from keras_seq.models.counts import count_block_params
 from keras_seq.models.language_model import check_step
 from keras_seq.models.quantization import Quantizable
@@ -128,17 +129,9 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
     def embed(
         self, ids, start=0, training: bool | None = None, name: str = "decoder_token_ids", has_padding: bool = True
     ):
-        """Embed ids and add their positional encoding.
+        """Embed ids `[B, T]` and add their positional encoding; `start`, an integer or integers `[B]`, is the first's.
 
-        Args:
-            ids: Integers `[B, T]`.
-            start: Position of the first id, an integer or integers `[B]`.
-            training: Whether dropout is on.
-            name: Name of the ids in error messages.
-            has_padding: Whether id 0 is padding.
-
-        Returns:
-            Vectors `[B, T, D]` and the mask, bool `[B, T]`, True for non-padding, or None.
+        It returns vectors `[B, T, D]` and the mask, bool `[B, T]`, true at non-padding, or None where 0 is no padding.
 
         Raises:
             ValueError: The ids are not integers `[B, T]` below V.
@@ -152,14 +145,7 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
         return self.dropout_layer(x, training=training), mask
 
     def encode(self, encoder_token_ids, training: bool | None = None):
-        """Encode the source.
-
-        Args:
-            encoder_token_ids: Integers `[B, S]`, 0 for padding.
-            training: Whether dropout is on.
-
-        Returns:
-            The context `[B, S, D]` and its mask, bool `[B, S]`.
+        """Encode the source, ids `[B, S]`, 0 for padding: the context `[B, S, D]` and its mask, bool `[B, S]`.
 
         Raises:
             ValueError: The ids are not integers `[B, S]` below V.
@@ -188,13 +174,9 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
         return self._logits(x, training)
 
     def cross_attention(self, inputs):
-        """Compute the attention of target positions to source positions.
+        """Compute the attention of target to source positions: weights `[B, H, T, S]` for each block of the decoder.
 
-        Args:
-            inputs: `{"encoder_token_ids": [B, S], "decoder_token_ids": [B, T]}`, integers.
-
-        Returns:
-            A tuple with weights `[B, H, T, S]` for each block of the decoder.
+        Inputs are those of a call.
         """
         context, context_mask = self.encode(inputs["encoder_token_ids"], training=False)
         x, mask = self._embed_target(inputs["decoder_token_ids"], training=False)
@@ -219,7 +201,7 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
             ValueError: The ids are not integers `[B, S]` below V, or `capacity` is not a positive integer.
         """
         context, context_mask = self.encode(encoder_token_ids, training=False)
-        batch_size = ops.shape(encoder_token_ids)[0]
+        batch_size = ops.shape(context)[0]
         return {
             "position": ops.zeros((batch_size,), "int32"),
             "blocks": tuple(
@@ -278,30 +260,16 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        serialize = keras.saving.serialize_keras_object
-        optional = {name: getattr(self, name) for name, default in OPTIONAL.items() if getattr(self, name) != default}
-        return {
-            **super().get_config(),
-            "embedding": serialize(self.embedding),
-            "encoder": [serialize(block) for block in self.encoder],
-            "decoder": [serialize(block) for block in self.decoder],
-            "dropout": self.dropout,
-            **{name: serialize(value) if name in LAYERS else value for name, value in optional.items()},
-        }
+        arguments = own_arguments(self, EncoderDecoder)
+        defaults = [name for name, default in OPTIONAL.items() if arguments[name] == default]
+        return {**super().get_config(), **{name: v for name, v in arguments.items() if name not in defaults}}
 
     @classmethod
     def from_config(cls, config):
         """Create the model and its layers from a config."""
-        deserialize = keras.saving.deserialize_keras_object
-        config = dict(config)
+        config = deserialized(config, "embedding", "encoder", "decoder", *LAYERS)
         quantization = config.pop("quantization", None)
-        config |= {name: deserialize(config[name]) for name in LAYERS if name in config}
-        model = cls(
-            embedding=deserialize(config.pop("embedding")),
-            encoder=[deserialize(block) for block in config.pop("encoder")],
-            decoder=[deserialize(block) for block in config.pop("decoder")],
-            **config,
-        )
+        model = cls(**config)
         model.quantization = quantization  # `build` reads it
         return model
 
@@ -335,10 +303,7 @@ class Seq2SeqConfig:
 
     def __post_init__(self):
         """Check the fields."""
-        names = ("embedding_dim", "num_encoder_layers", "num_decoder_layers", "num_heads", "feed_forward_dim")
-        for name in names:
-            checks.positive_integer(name, getattr(self, name))
-        checks.fraction("dropout", self.dropout)
+        check_fields(self, Seq2SeqConfig)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, without building the model."""
@@ -350,12 +315,7 @@ class Seq2SeqConfig:
     def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> EncoderDecoder:
         """Build the Keras model from source and target ids to logits `[B, T, V]`.
 
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
-
-        Returns:
-            The model, with all weights built.
+        Arguments are those of `LanguageModelConfig.build_model`.
 
         Raises:
             ValueError: `vocabulary_size` is not a positive integer, or `embedding_dim` is not a multiple of

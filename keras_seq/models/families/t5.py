@@ -15,7 +15,7 @@ import keras
 
 from keras_seq import checks, layers
 from keras_seq.layers.attention.transformer_block import GATED_ACTIVATIONS
-from keras_seq.models.config import register
+from keras_seq.models.config import check_fields, register
 from keras_seq.models.families.seq2seq import EncoderDecoder
 from keras_seq.models.families.transformer import ACTIVATIONS
 
@@ -73,16 +73,8 @@ class T5Config:
 
     def __post_init__(self):
         """Check the fields."""
-        sizes = "embedding_dim", "num_encoder_layers", "num_decoder_layers", "num_heads", "key_dim", "feed_forward_dim"
-        for name in sizes:
-            checks.positive_integer(name, getattr(self, name))
         self._positions()  # raises for an invalid size
-        checks.one_of("activation", self.activation, T5_ACTIVATIONS)
-        checks.fraction("dropout", self.dropout)
-        checks.positive_number("epsilon", self.epsilon)
-        for name in ("tie_embeddings", "scale_logits"):
-            checks.boolean(name, getattr(self, name))
-        checks.integer("decoder_start_token_id", self.decoder_start_token_id, 0)
+        check_fields(self, T5Config)
 
     def _positions(self, shared=False):
         return layers.BucketedPositions(self.num_buckets, self.max_distance, scale=1.0, shared=shared)
@@ -99,12 +91,7 @@ class T5Config:
     def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> EncoderDecoder:
         """Build the Keras model from source and target ids to logits `[B, T, V]`.
 
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
-
-        Returns:
-            The model, with all weights built.
+        Arguments are those of `LanguageModelConfig.build_model`.
 
         Raises:
             ValueError: `vocabulary_size` is not a positive integer, or `decoder_start_token_id` is not below it.

@@ -1,10 +1,8 @@
 """Decoder-only Transformers: that of this package, Llama's and GPT-2's.
 
-The decoder-only Transformer language model of this package: embedding, causal blocks, normalization, projection.
-
-Differences from GPT-2: RMS normalization, rotary positions, normalized queries and keys, no biases, output projections
-of the blocks that start at zero, so that each block starts as the identity, a short causal convolution before each, and
-a gate on what is attended to.
+Differences of the first from GPT-2: RMS normalization, rotary positions, normalized queries and keys, no biases, output
+projections of the blocks that start at zero, so that each block starts as the identity, a short causal convolution
+before each, and a gate on what is attended to.
 """
 
 import dataclasses
@@ -13,9 +11,9 @@ from typing import ClassVar, Literal
 
 import keras
 
-from keras_seq import checks, layers
+from keras_seq import layers
 from keras_seq.layers.dense import gelu_tanh
-from keras_seq.models.config import LanguageModelConfig, register
+from keras_seq.models.config import LanguageModelConfig, check_fields, register
 from keras_seq.models.counts import count_block_params
 
 
@@ -62,8 +60,7 @@ class TransformerConfig(LanguageModelConfig):
         """Check the fields."""
         super().__post_init__()
         self.convolutions(0)  # raises for an invalid size
-        for name in ("use_output_gate", "use_sinks", "use_forget_gate"):
-            checks.boolean(name, getattr(self, name))
+        check_fields(self, TransformerConfig)
 
     def blocks(self, dtype=None) -> list:
         """Return the layers between embedding and head."""
@@ -166,17 +163,7 @@ class LlamaConfig(LanguageModelConfig):
     def __post_init__(self):
         """Check the fields."""
         super().__post_init__()
-        checks.one_of("activation", self.activation, ("swiglu", "geglu"))
-        for name in ("key_dim", "sliding_window"):
-            if getattr(self, name) is not None:
-                checks.positive_integer(name, getattr(self, name))
-        if not isinstance(self.positions, layers.RotaryPositions):
-            raise ValueError(f"positions={self.positions!r}; expected RotaryPositions.")
-        checks.positive_number("epsilon", self.epsilon)
-        biases = "attention_bias", "attention_output_bias", "feed_forward_bias"
-        for name in (*biases, "use_qk_norm", "use_output_gate", "use_sinks"):
-            checks.boolean(name, getattr(self, name))
-        checks.non_negative_integer("full_attention_layers", self.full_attention_layers)
+        check_fields(self, LlamaConfig)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, without building the model."""
@@ -268,9 +255,7 @@ class GPT2Config(LanguageModelConfig):
     def __post_init__(self):
         """Check the fields."""
         super().__post_init__()
-        checks.boolean("use_bias", self.use_bias)
-        checks.one_of("activation", self.activation, ACTIVATIONS)
-        checks.positive_number("epsilon", self.epsilon)
+        check_fields(self, GPT2Config)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, without building the model."""

@@ -8,16 +8,6 @@ and values (multi-query: Shazeer, 2019; grouped-query: Ainslie et al., 2023). Tw
 
     weights_s = e^score_s / (e^sink + sum e^score)   a sink a head takes a part of the weight (gpt-oss: OpenAI, 2025)
     score_ts += c_t - c_s                            c: log decays, summed from the first position on (Lin et al., 2025)
-
-The position of an element is the number of non-padding elements before it; padding has position -1. So order,
-distances and the sliding window of a padded sequence are those of the sequence without padding. A row may hold several
-documents, which begin where `reset_mask` is true:
-
-    mask      1  1  0  1            may attend (causal) = 0 <= key position <= query position
-    position  0  1 -1  2
-    reset     0  0  1  0  0  1
-    segment   0  0  1  1  1  2      a query attends to keys of its own segment only
-    position  0  1  0  1  2  0
 """
 
 import functools
@@ -69,19 +59,18 @@ def attention(q, k, v, mask=None, bias=None, scale: float | None = None, dropout
 
 def checked_attention_inputs(q, k, v, mask):
     """Return q, k, v and the mask of `attention`, real and boolean, or raise what it raises."""
-    q, k, v = (
-        tensor_checks.real(name, ops.convert_to_tensor(x), "float32") for name, x in (("q", q), ("k", k), ("v", v))
-    )
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if len(x.shape) != 4:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}; expected [B, T, H, K].")
+    tensors = {"q": q, "k": k, "v": v}
+    q, k, v = (tensor_checks.real(name, ops.convert_to_tensor(x), "float32") for name, x in tensors.items())
+    shapes = {"q": tuple(q.shape), "k": tuple(k.shape), "v": tuple(v.shape)}
+    for name, shape in shapes.items():
+        if len(shape) != 4:
+            raise ValueError(f"{name} has shape {shape}; expected [B, T, H, K].")
+    shapes = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
     if q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2] or q.shape[2] % k.shape[2]:
-        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
         raise ValueError(
             f"{shapes}; expected q and k of one width, k and v with one number of heads, a divisor of q's."
         )
     if _sizes_differ(q.shape[0], k.shape[0], v.shape[0]) or _sizes_differ(k.shape[1], v.shape[1]):
-        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
         raise ValueError(f"{shapes}; expected one batch size B, and k and v of one length S.")
     q = tensor_checks.where_boolean(q, mask)
     mask = tensor_checks.attention_mask("mask", mask, q.shape[0], q.shape[2], q.shape[1], k.shape[1])
@@ -100,9 +89,8 @@ def softmax_attention(q, k, v, mask, bias=None, scale=None, dropout=None, sinks=
     q = q * scale  # before the product, so that float16 overflows later
     q = ops.reshape(q, (batch_size, length, kv_heads, heads // kv_heads, key_dim))
     scores = ops.einsum("btngk,bsnk->bngts", q, k)
-    scores = ops.reshape(
-        scores, (batch_size, heads, length, size)
-    )  # an error where k has another batch size in a graph
+    # an error where k has another batch size in a graph
+    scores = ops.reshape(scores, (batch_size, heads, length, size))
     if keras.backend.standardize_dtype(scores.dtype) == "float16":
         scores = ops.clip(scores, -65504, 65504)  # an infinite score would make the softmax NaN
     scores = ops.cast(scores, at_least_float32(scores.dtype))
@@ -142,8 +130,7 @@ def decay_bias(queries, keys):
 
 def _sizes_differ(*sizes):
     """Return whether the known sizes are not all equal."""
-    known = [size for size in sizes if size is not None]
-    return any(size != known[0] for size in known[1:])
+    return len({size for size in sizes if size is not None}) > 1
 
 
 def batch_and_length(x):
@@ -156,17 +143,7 @@ def batch_and_length(x):
 def masked_attention(q, k, v, mask, bias, dropout, sinks=None):
     """Compute `attention` without its weights, of keys and values that are finite where a mask hides some.
 
-    Args:
-        q: Queries `[B, T, H, K]`.
-        k: Keys `[B, S, G, K]` with G a divisor of H.
-        v: Values `[B, S, G, K']`.
-        mask: Booleans `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may be 1), or None.
-        bias: Added to the scores, broadcastable to `[B, H, T, S]`, or None.
-        dropout: A `keras.layers.Dropout` for the weights, or None.
-        sinks: `[H]`, or None.
-
-    Returns:
-        y `[B, T, H, K']`.
+    Here dropout is a `keras.layers.Dropout`, or None; the other arguments are those of `attention`.
     """
     q, k, v, mask = checked_attention_inputs(q, k, v, mask)
     return softmax_attention(q, k, v, mask, bias, dropout=_in_training(dropout), sinks=sinks)[0]
@@ -174,20 +151,10 @@ def masked_attention(q, k, v, mask, bias, dropout, sinks=None):
 
 @optimized
 def causal_attention(q, k, v, dropout=None, segments=None, sinks=None, decay_sums=None):
-    """Compute `attention` of every position to itself and all earlier ones, without returning the weights.
+    """Compute `masked_attention` of every position to itself and all earlier ones.
 
-    Args:
-        q: Queries `[B, T, H, K]`.
-        k: Keys `[B, T, G, K]` with G a divisor of H.
-        v: Values `[B, T, G, K']`.
-        dropout: A `keras.layers.Dropout` for the weights, or None.
-        segments: Number of the document at each position, int32 `[B, T]`, of which only the own is attended to; or
-            None.
-        sinks: `[H]`, or None.
-        decay_sums: Log decays, summed from the first position on, `[B, T, H]`, float32 or wider; or None.
-
-    Returns:
-        y `[B, T, H, K']`.
+    segments are the numbers of the documents, int32 `[B, T]`, of which only the own is attended to, decay_sums log
+    decays, summed from the first position on, `[B, T, H]`, float32 or wider; each may be None.
     """
     positions = ops.arange(ops.shape(q)[1])
     mask = compute_attention_mask(positions, positions, causal=True)
@@ -229,6 +196,17 @@ def _in_training(dropout):
     return dropout and functools.partial(dropout, training=True)
 
 
+# The position of an element is the number of non-padding elements before it; padding has position -1. So order,
+# distances and the sliding window of a padded sequence are those of the sequence without padding. A row may hold
+# several documents, which begin where `reset_mask` is true:
+#
+#     mask      1  1  0  1            may attend (causal) = 0 <= key position <= query position
+#     position  0  1 -1  2
+#     reset     0  0  1  0  0  1
+#     segment   0  0  1  1  1  2      a query attends to keys of its own segment only
+#     position  0  1  0  1  2  0
+
+
 def segment_numbers(reset_mask):
     """Return how many documents begin in a row up to each position, int32 `[B, T]`, from booleans `[B, T]`."""
     return ops.cast(ops.cumsum(ops.cast(reset_mask, "int32"), axis=-1), "int32")
@@ -247,7 +225,7 @@ def true_first(mask):
 
 
 def count_elements(length, mask=None, start=0, reset_mask=None):
-    """Count the non-padding elements of a document up to each position, its own included; arguments as below."""
+    """Count the non-padding elements of a document up to each position, its own included; see `compute_positions`."""
     if mask is None:
         counted = ops.arange(length, dtype="int32") + 1
     else:
@@ -268,16 +246,10 @@ def count_elements(length, mask=None, start=0, reset_mask=None):
 
 
 def compute_positions(length, mask=None, start=0, reset_mask=None):
-    """Compute the positions of `length` elements that follow `start` non-padding elements.
+    """Compute the positions of `length` elements: int32 `[T]`, or `[B, T]` where they differ by row.
 
-    Args:
-        length: T.
-        mask: `[B, T]`, true at non-padding elements, or None if there is no padding.
-        start: An int, a scalar tensor or `[B]`.
-        reset_mask: `[B, T]`, true where a document begins and positions begin again at 0, or None.
-
-    Returns:
-        int32 `[T]`, or `[B, T]` where an argument differs by row; -1 where the mask is false.
+    `start`, the non-padding elements before them, is an int, a scalar tensor or `[B]`. Positions are -1 where `mask [B,
+    T]` is false, and begin again at 0 where `reset_mask [B, T]` is true; both may be None.
     """
     positions = count_elements(length, mask, start, reset_mask) - 1
     return positions if mask is None else ops.where(mask, positions, -1)
@@ -299,7 +271,4 @@ def compute_attention_mask(query_positions, key_positions, causal: bool = False,
             conditions.append(distance >= 0)
         if sliding_window is not None:
             conditions.append(distance < sliding_window if causal else ops.abs(distance) < sliding_window)
-    allowed = None
-    for condition in conditions:
-        allowed = condition if allowed is None else ops.logical_and(allowed, condition)
-    return allowed
+    return functools.reduce(ops.logical_and, conditions) if conditions else None

@@ -10,17 +10,8 @@ The gradient recomputes the scores instead of storing them (FlashAttention, Dao 
 A sink is one more score in z, with a value of zero. Sums c of log decays add c_t - c_s to the scores; their gradients
 are sums of ds over rows and columns.
 
-The matmuls are TensorFlow's; the elementwise operations between them are compiled by XLA into one loop over memory
-each. Heads are processed a few at a time, so that the scores of a block stay in the processor's cache. Each block waits
-for the last but one: a matmul overlaps with elementwise operations, and at most two blocks are in memory.
-
-One query a sequence, as in generation:
-
-    scores_s = sum over K of q k_s,    y = sum over S of weights_s v_s
-
-In XLA a product of one row and a matrix for each head takes two to four times as long as these sums, which read keys
-and values once. Slots of a cache behind the last that any query may attend to are not read, to a quarter of its
-capacity. (JAX's XLA takes longer for the sums.)
+The matmuls are TensorFlow's; XLA compiles the elementwise operations between them. Heads are processed a few at a time:
+the scores of a block stay in the processor's cache. Each block waits for the last but one: at most two are in memory.
 """
 
 import functools
@@ -193,6 +184,15 @@ def _softmax_gradient(scores, scale, segments, sinks, decay_sums, normalizer, d_
         of_queries = tf.pad(tf.reduce_sum(d_scores, axis=3), ((0, 0), (0, 0), (end - rows, 0)))
         d_decays = (of_queries - tf.reduce_sum(d_scores, axis=2)) / scale
     return tf.cast(weights, scores.dtype), tf.cast(d_scores, scores.dtype), d_sinks, d_decays
+
+
+# One query a sequence, as in generation:
+#
+#     scores_s = sum over K of q k_s,    y = sum over S of weights_s v_s
+#
+# In XLA a product of one row and a matrix for each head takes two to four times as long as these sums, which read keys
+# and values once; JAX's XLA takes longer for the sums. Slots of a cache behind the last that any query may attend to
+# are not read, to a quarter of its capacity.
 
 
 def is_one_query(q, k, v, mask, bias, dropout, sinks=None) -> bool:

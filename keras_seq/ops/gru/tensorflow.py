@@ -22,30 +22,16 @@ MAX_UNROLLED_STEPS = 256  # T; above, building the unrolled graph takes longer t
 
 
 def is_plain(
-    x,
-    h,
-    recurrent_kernel,
-    recurrent_bias=None,
-    mask=None,
-    recurrent_dropout_mask=None,
-    activations=None,
-    reset_mask=None,
+    x, h, recurrent_kernel, recurrent_bias=None, mask=None, dropout_mask=None, activations=None, reset_mask=None
 ) -> bool:
     """Return whether there is no mask, dropout or other activation, the reset is after the matmul, and T suits."""
-    plain = mask is None and recurrent_dropout_mask is None and activations is None and recurrent_bias is not None
+    plain = mask is None and dropout_mask is None and activations is None and recurrent_bias is not None
     return plain and bool(x.shape[1]) and (x.shape[1] <= MAX_UNROLLED_STEPS or xla_loop_is_faster(x, h))
 
 
 @gru.on("tensorflow", supports=is_plain)
 def fast_gru(
-    x,
-    h,
-    recurrent_kernel,
-    recurrent_bias=None,
-    mask=None,
-    recurrent_dropout_mask=None,
-    activations=None,
-    reset_mask=None,
+    x, h, recurrent_kernel, recurrent_bias=None, mask=None, dropout_mask=None, activations=None, reset_mask=None
 ):
     """Compute all time steps."""
     args = x, h, tf.convert_to_tensor(recurrent_kernel), tf.convert_to_tensor(recurrent_bias)

@@ -28,8 +28,5 @@ def scanned(a, b, h):
 
 @log_linear_recurrence.on("jax", supports=has_several_positions, device="cpu")
 def direct_form(log_a, log_b, h):
-    """Compute `log_linear_recurrence` by the direct form.
-
-    A product of decays that underflows is negligible, and sums of non-negative terms lose no precision.
-    """
+    """Compute it without logarithms, whose products underflow only where they are negligible."""
     return scanned(jnp.exp(log_a), jnp.exp(log_b), h)

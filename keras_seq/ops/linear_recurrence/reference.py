@@ -16,16 +16,7 @@ LOG_ZERO = -1e30  # stands for log 0, finite so that no gradient is NaN
 
 @optimized
 def linear_recurrence(a, b, h):
-    """Compute h at every position.
-
-    Args:
-        a: `[B, T, ...]`, decays.
-        b: `[B, T, ...]`, of the same shape.
-        h: `[B, ...]`, state before the first position.
-
-    Returns:
-        `[B, T, ...]`.
-    """
+    """Compute h at every position from decays a and inputs b, `[B, T, ...]` each, and the state h `[B, ...]` before."""
 
     def compose(first, second):
         return first[0] * second[0], second[0] * first[1] + second[1]
@@ -87,10 +78,10 @@ def _scan(compose, a, b, identity):
             earlier = ops.pad(a[:, :-shift], padding), ops.pad(b[:, :-shift], padding, constant_values=identity)
             (a, b), shift = compose(earlier, (a, b)), 2 * shift
         return b
+
+    def step(h, pair):
+        return compose((pair[..., 0], h), (pair[..., 0], pair[..., 1]))[1]
+
     pairs = ops.swapaxes(ops.stack([a, b], axis=-1), 0, 1)  # one tensor, as `scan` takes it
-    h, _ = scan(
-        lambda h, pair: compose((pair[..., 0], h), (pair[..., 0], pair[..., 1]))[1],
-        ops.full_like(b[:, 0], identity),
-        pairs,
-    )
+    h, _ = scan(step, ops.full_like(b[:, 0], identity), pairs)
     return ops.swapaxes(h, 0, 1)

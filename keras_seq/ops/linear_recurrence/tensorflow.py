@@ -30,10 +30,7 @@ def looped_or_composed(a, b, h):
 
 @log_linear_recurrence.on("tensorflow", supports=has_several_positions)
 def direct_form(log_a, log_b, h):
-    """Compute `log_linear_recurrence` by the direct form.
-
-    A product of decays that underflows is negligible, and sums of non-negative terms lose no precision.
-    """
+    """Compute it without logarithms, whose products underflow only where they are negligible."""
     return looped_or_composed(tf.exp(log_a), tf.exp(log_b), h)
 
 

@@ -1,9 +1,6 @@
 """Linear recurrences on torch's CPU: one position after the other.
 
-Without thousands of cores, log2(T) rounds over all positions cost more than T steps over one. The gradient is the same
-recurrence in reverse:
-
-    g_t = dy_t + a_{t+1} g_{t+1};      db_t = g_t;    da_t = g_t h_{t-1};    dh_0 = a_1 g_1
+The gradient is the same recurrence in reverse, as in `tensorflow.py`.
 """
 
 import torch
@@ -25,10 +22,7 @@ def looped(a, b, h):
 
 @log_linear_recurrence.on("torch", supports=is_eager_on_cpu)
 def direct_form(log_a, log_b, h):
-    """Compute `log_linear_recurrence` by the direct form.
-
-    A product of decays that underflows is negligible, and sums of non-negative terms lose no precision.
-    """
+    """Compute it without logarithms, whose products underflow only where they are negligible."""
     return looped(torch.exp(log_a), torch.exp(log_b), h)
 
 

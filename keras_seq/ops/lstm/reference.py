@@ -1,9 +1,4 @@
-"""Long short-term memory (Hochreiter & Schmidhuber, 1997; forget gate: Gers et al., 2000).
-
-z = x W + h U + b                      z = [i | f | g | o]: input, forget, candidate, output
-c' = sigmoid(f) c + sigmoid(i) tanh(g)             cell state
-h' = sigmoid(o) tanh(c')                           output
-"""
+"""Long short-term memory; its formula is that of `keras_seq/layers/recurrent/lstm.py`."""
 
 from keras import ops
 
@@ -25,7 +20,7 @@ def lstm_cell(z, c, activations=None):
 
 
 @optimized
-def lstm(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None, reset_mask=None):
+def lstm(z, recurrent_kernel, h, c, mask=None, dropout_mask=None, activations=None, reset_mask=None):
     """Compute all time steps, one after the other.
 
     Args:
@@ -34,7 +29,7 @@ def lstm(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, acti
         h: `[B, units]`, output before the first time step.
         c: `[B, units]`, cell state before the first time step, float32 or wider.
         mask: `[B, T]` boolean, or None. Where it is false, h and c are copied.
-        recurrent_dropout_mask: `[B, units]`, multiplies h before the recurrent matmul, or None.
+        dropout_mask: `[B, units]`, multiplies h before the recurrent matmul, or None.
         activations: Functions `(activation, recurrent_activation)`; tanh and sigmoid unless given.
         reset_mask: `[B, T]` boolean, or None. Where it is true, h and c before the time step are set to zeros.
 
@@ -44,7 +39,7 @@ def lstm(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, acti
 
     def cell(z, state):
         h, c = state
-        h_in = h if recurrent_dropout_mask is None else h * recurrent_dropout_mask
+        h_in = h if dropout_mask is None else h * dropout_mask
         new_h, new_c = lstm_cell(ops.cast(z + ops.matmul(h_in, recurrent_kernel), c.dtype), c, activations)
         return ops.cast(new_h, h.dtype), new_c
 

@@ -24,9 +24,7 @@ from keras_seq.ops.xla import (
 MAX_UNROLLED_STEPS = 256  # T; above, building the unrolled graph takes longer than the loop costs
 
 
-def is_plain(
-    z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None, reset_mask=None
-) -> bool:
+def is_plain(z, recurrent_kernel, h, c, mask=None, dropout_mask=None, activations=None, reset_mask=None) -> bool:
     """Return whether there is no mask or other activation, and T is known and short, or the XLA loop is faster."""
     if mask is not None or activations is not None or not z.shape[1]:
         return False
@@ -34,13 +32,13 @@ def is_plain(
 
 
 @lstm.on("tensorflow", supports=is_plain)
-def fast_lstm(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None, reset_mask=None):
+def fast_lstm(z, recurrent_kernel, h, c, mask=None, dropout_mask=None, activations=None, reset_mask=None):
     """Compute all time steps."""
     recurrent_kernel = tf.convert_to_tensor(recurrent_kernel)  # a variable read inside would be captured
-    return _lstm(xla_loop_is_faster(z, c), z, recurrent_kernel, h, c, recurrent_dropout_mask, reset_mask)
+    return _lstm(xla_loop_is_faster(z, c), z, recurrent_kernel, h, c, dropout_mask, reset_mask)
 
 
-def _lstm(xla_loop, z, recurrent_kernel, h, c, recurrent_dropout_mask, reset_mask):
+def _lstm(xla_loop, z, recurrent_kernel, h, c, dropout_mask, reset_mask):
     run, slices = _xla_loops if xla_loop else _unrolled, batch_halves(c, xla_loop)
     resets = None if reset_mask is None else tf.transpose(reset_mask)
 
@@ -53,7 +51,7 @@ def _lstm(xla_loop, z, recurrent_kernel, h, c, recurrent_dropout_mask, reset_mas
                 recurrent_kernel,
                 h[rows],
                 c[rows],
-                None if recurrent_dropout_mask is None else recurrent_dropout_mask[rows],
+                None if dropout_mask is None else dropout_mask[rows],
                 None if resets is None else resets[:, rows],
             )
             for rows in slices
@@ -65,7 +63,7 @@ def _lstm(xla_loop, z, recurrent_kernel, h, c, recurrent_dropout_mask, reset_mas
             vjps = zip(slices, (vjp for _, vjp in outputs_and_vjps), strict=True)
             da, dh, dc = concat_batch([vjp(dy[:, rows], dh[rows], dc[rows]) for rows, vjp in vjps])
             previous = reset_rows(tf.concat([h[None], y[:-1]], axis=0), resets)
-            previous = previous if recurrent_dropout_mask is None else previous * recurrent_dropout_mask
+            previous = previous if dropout_mask is None else previous * dropout_mask
             return to_time_major(da), tf.tensordot(previous, da, [[0, 1], [0, 1]]), dh, dc
 
         if xla_loop:
@@ -73,7 +71,7 @@ def _lstm(xla_loop, z, recurrent_kernel, h, c, recurrent_dropout_mask, reset_mas
         return (to_time_major(y), last_h, last_c), gradient
 
     def unrolled(*args):
-        return _lstm(False, *args, recurrent_dropout_mask, reset_mask)
+        return _lstm(False, *args, dropout_mask, reset_mask)
 
     return lstm(z, recurrent_kernel, h, c)
 
@@ -82,14 +80,14 @@ def _lstm(xla_loop, z, recurrent_kernel, h, c, recurrent_dropout_mask, reset_mas
 # with vjp(dy, dh, dc) -> (dz [T, B, 4 units], dh, dc).
 
 
-def _unrolled(z, recurrent_kernel, h, c, recurrent_dropout_mask, reset_mask):
+def _unrolled(z, recurrent_kernel, h, c, dropout_mask, reset_mask):
     """Compute all time steps in a graph without a loop, whose executor starts the next small operation at once."""
     state_dtype = c.dtype  # of gates and cell state
     outputs, previous, gates = [], [], []
     for t, z_t in enumerate(tf.unstack(z)):
         h, c = (reset_rows(x, time_step(reset_mask, t)) for x in (h, c))
         previous.append(c)
-        h_in = h if recurrent_dropout_mask is None else h * recurrent_dropout_mask
+        h_in = h if dropout_mask is None else h * dropout_mask
         a = tf.cast(z_t + tf.matmul(h_in, recurrent_kernel), state_dtype)
         i, f, g, o = tf.split(a, 4, axis=-1)
         i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
@@ -103,27 +101,24 @@ def _unrolled(z, recurrent_kernel, h, c, recurrent_dropout_mask, reset_mask):
         da = []
         for t in reversed(range(len(gates))):
             i, f, g, o, tanh_c = gates[t]
-            dh_t = tf.cast(dh + dy[t], state_dtype)
-            dc = dc + dh_t * o * (1 - tanh_c * tanh_c)
-            da_t = tf.concat(
-                [
-                    dc * g * i * (1 - i),
-                    dc * previous[t] * f * (1 - f),
-                    dc * i * (1 - g * g),
-                    dh_t * tanh_c * o * (1 - o),
-                ],
-                axis=-1,
-            )
-            da.append(tf.cast(da_t, z.dtype))
+            dh = tf.cast(dh + dy[t], state_dtype)
+            dc = dc + dh * o * (1 - tanh_c * tanh_c)
+            da_t = [
+                dc * g * i * (1 - i),
+                dc * previous[t] * f * (1 - f),
+                dc * i * (1 - g * g),
+                dh * tanh_c * o * (1 - o),
+            ]
+            da.append(tf.cast(tf.concat(da_t, axis=-1), z.dtype))
             dh = tf.matmul(da[-1], recurrent_kernel, transpose_b=True)
-            dh = dh if recurrent_dropout_mask is None else dh * recurrent_dropout_mask
+            dh = dh if dropout_mask is None else dh * dropout_mask
             dh, dc = (reset_rows(x, time_step(reset_mask, t)) for x in (dh, dc * f))
         return tf.stack(da[::-1]), dh, dc
 
     return (tf.stack(outputs), h, c), vjp
 
 
-def _xla_loops(z, recurrent_kernel, h, c, recurrent_dropout_mask, reset_mask):
+def _xla_loops(z, recurrent_kernel, h, c, dropout_mask, reset_mask):
     """Compute all time steps in two loops that XLA compiles for a CPU, one forward and one backward.
 
         g_t = tanh(s (z_t + h U)),   s = [1/2 | 1/2 | 1 | 1/2]           for sigmoid(a) = tanh(a / 2) / 2 + 1/2
@@ -135,24 +130,24 @@ def _xla_loops(z, recurrent_kernel, h, c, recurrent_dropout_mask, reset_mask):
     # Cast and transposed outside of the loops: XLA would repeat both at every time step.
     wide_kernel = tf.cast(recurrent_kernel, c.dtype)
     # stop_gradient hides the loop from eager and persistent gradient tapes: the gradient is `vjp`.
-    y, cell_states, gates = _forward(*map(tf.stop_gradient, (z, wide_kernel, h, c)), recurrent_dropout_mask, reset_mask)
+    y, cell_states, gates = _forward(*map(tf.stop_gradient, (z, wide_kernel, h, c)), dropout_mask, reset_mask)
 
     def vjp(dy, dh, dc):
-        masks = recurrent_dropout_mask, reset_mask
+        masks = dropout_mask, reset_mask
         return _backward(gates, cell_states, c, tf.transpose(wide_kernel), *masks, dy, dh, dc)
 
     return (y, y[-1], cell_states[-1]), vjp
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _forward(z, recurrent_kernel, h, c, recurrent_dropout_mask, reset_mask):
+def _forward(z, recurrent_kernel, h, c, dropout_mask, reset_mask):
     """Return `(y [T, B, units], cell_states [T, B, units], gates [T, B, 4 units])`."""
     length, _, columns = z.shape
     scale = tf.repeat(tf.constant([0.5, 0.5, 1.0, 0.5], c.dtype), columns // 4)
 
     def position(t, h, c, outputs, cell_states, rows):
         h, c = (reset_rows(x, time_step(reset_mask, t)) for x in (h, c))
-        g = tf.tanh(scale * (rows.read(t) + tf.matmul(_drop(h, recurrent_dropout_mask), recurrent_kernel)))
+        g = tf.tanh(scale * (rows.read(t) + tf.matmul(_drop(h, dropout_mask), recurrent_kernel)))
         input_gate, forget_gate, candidate, output_gate = _gates(g)
         c = forget_gate * c + input_gate * candidate
         h = output_gate * tf.tanh(c)
@@ -165,7 +160,7 @@ def _forward(z, recurrent_kernel, h, c, recurrent_dropout_mask, reset_mask):
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _backward(gates, cell_states, c, transposed_kernel, recurrent_dropout_mask, reset_mask, dy, dh, dc):
+def _backward(gates, cell_states, c, transposed_kernel, dropout_mask, reset_mask, dy, dh, dc):
     """Return `(da [T, B, 4 units], dh [B, units], dc [B, units])`."""
     length, _, columns = gates.shape
     output_dtype = dy.dtype
@@ -184,7 +179,7 @@ def _backward(gates, cell_states, c, transposed_kernel, recurrent_dropout_mask, 
         # The next row is read here, once: XLA would read it for each use and copy all rows before the write.
         return (
             k + 1,
-            reset_rows(_drop(tf.matmul(da, transposed_kernel), recurrent_dropout_mask), is_reset),
+            reset_rows(_drop(tf.matmul(da, transposed_kernel), dropout_mask), is_reset),
             reset_rows(dc * f, is_reset),
             rows.read(tf.maximum(t - 1, 0)),
             rows,
@@ -195,8 +190,8 @@ def _backward(gates, cell_states, c, transposed_kernel, recurrent_dropout_mask, 
     return tf.cast(da.stack(), output_dtype), tf.cast(dh, output_dtype), dc
 
 
-def _drop(h, recurrent_dropout_mask):
-    return h if recurrent_dropout_mask is None else h * tf.cast(recurrent_dropout_mask, h.dtype)
+def _drop(h, dropout_mask):
+    return h if dropout_mask is None else h * tf.cast(dropout_mask, h.dtype)
 
 
 def _gates(g):

@@ -1,8 +1,4 @@
-"""Layer and RMS normalization (Ba et al., 2016; Zhang & Sennrich, 2019).
-
-n = (x - mean) / sqrt(variance + epsilon),   y = gamma n + beta           over the features of a position
-RMS: the same with 0 for the mean, and without beta
-"""
+"""Layer and RMS normalization; the formula is that of `keras_seq/layers/normalization.py`."""
 
 from keras import ops
 

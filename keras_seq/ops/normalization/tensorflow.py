@@ -30,22 +30,19 @@ def normalize_rows(x, gamma, beta, epsilon, centered):
     """Normalize the last axis."""
     if not _is_fused(x):
         return _layer_normalization(x, gamma, beta, epsilon)
-    shape, width = x.shape, x.shape[-1]
 
-    def run(*parameters):
-        @tf.custom_gradient
-        def normalize(x, *parameters):
-            y, mean, rate = _forward(epsilon, centered, x, *parameters)
+    @tf.custom_gradient
+    def fused(x, *parameters):
+        y, mean, rate = _forward(epsilon, centered, x, *parameters)
 
-            def gradient(dy):
-                return _backward(centered, x, mean, rate, dy, *parameters)
+        def gradient(dy):
+            return _backward(centered, x, mean, rate, dy, *parameters)
 
-            return y, gradient
-
-        return normalize(tf.reshape(x, (-1, width)), *parameters)
+        return y, gradient
 
     parameters = [gamma] if beta is None else [gamma, beta]
-    return tf.reshape(run(*map(tf.convert_to_tensor, parameters)), shape)
+    y = fused(tf.reshape(x, (-1, x.shape[-1])), *map(tf.convert_to_tensor, parameters))
+    return tf.reshape(y, x.shape)
 
 
 def _layer_normalization(x, gamma, beta, epsilon):

@@ -71,11 +71,8 @@ def scan(step, state, xs):
 
     def position(t, state, states):
         state = step(state, xs[t])
-        return (
-            t + 1,
-            state,
-            ops.scatter_update(states, ops.reshape(t, (1, 1)), ops.expand_dims(tree.flatten(state)[0], 0)),
-        )
+        row = ops.expand_dims(tree.flatten(state)[0], 0)
+        return t + 1, state, ops.scatter_update(states, ops.reshape(t, (1, 1)), row)
 
     _, state, states = ops.while_loop(lambda t, *_: t < length, position, (0, state, states), maximum_iterations=length)
     return states, state

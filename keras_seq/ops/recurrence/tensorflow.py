@@ -22,11 +22,9 @@ def unrolled_or_looped(cell, z, state, mask=None, reset_mask=None):
         if is_reset is not None:
             state = tf.nest.map_structure(lambda s: tf.where(is_reset[:, None], tf.zeros_like(s), s), state)
         new = cell(z, state)
-        return (
-            new
-            if is_valid is None
-            else tf.nest.map_structure(lambda n, o: tf.where(is_valid[:, None], n, o), new, state)
-        )
+        if is_valid is None:
+            return new
+        return tf.nest.map_structure(lambda new, old: tf.where(is_valid[:, None], new, old), new, state)
 
     unroll = z.shape[1] is not None and z.shape[1] <= MAX_UNROLLED
     return (_unrolled if unroll else _looped)(position, z, state, mask, reset_mask)
