@@ -1,4 +1,7 @@
-"""Show in TensorBoard what a sequence model does, with Keras callbacks; docs/tensorboard.md has an example of each."""
+"""Show in TensorBoard what a sequence model does, in your own `fit` too; docs/tensorboard.md has an example of each.
+
+The callbacks by which runs are validated, stopped and saved are in training/callbacks.py.
+"""
 
 from keras_seq.callbacks.attention_maps import AttentionMaps
 from keras_seq.callbacks.diagnostics import Diagnostic, LossByPosition, Profiler, TextSamples

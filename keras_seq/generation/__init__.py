@@ -2,8 +2,8 @@
 
 from keras_seq.generation.constraints import Constraint, choices, regex
 from keras_seq.generation.ctc import ctc_beam_search, ctc_greedy
+from keras_seq.generation.forecast_paths import sample_paths
 from keras_seq.generation.json_schemas import json_schema
-from keras_seq.generation.paths import sample_paths
 from keras_seq.generation.samplers import LOGIT_FILTERS, SamplingConfig, sample_token
 from keras_seq.generation.sampling_loop import SamplingLoop
 from keras_seq.generation.search import beam_search, contrastive_search, greedy

@@ -28,7 +28,7 @@ from keras_seq.layers.recurrent.bidirectional import Bidirectional
 from keras_seq.layers.recurrent.gru import GRU
 from keras_seq.layers.recurrent.lstm import LSTM, LayerNormLSTM
 from keras_seq.layers.recurrent.min_rnn import MinGRU, MinLSTM
-from keras_seq.layers.recurrent.rnn import SimpleRNN
+from keras_seq.layers.recurrent.simple_rnn import SimpleRNN
 from keras_seq.layers.recurrent.slstm import SLSTM
 from keras_seq.layers.recurrent.stateful import Stateful
 from keras_seq.layers.residual import PreNormResidual

@@ -10,7 +10,7 @@ from keras_seq.layers.base.configuration import deserialized
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import ExplicitState, has_explicit_state, shapes
 from keras_seq.layers.normalization import NORMALIZATIONS, make_normalization
-from keras_seq.layers.recurrent.rnn import RNNInterface
+from keras_seq.layers.recurrent.base import RNNInterface
 from keras_seq.ops import tensor_checks
 
 

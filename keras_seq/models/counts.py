@@ -34,7 +34,7 @@ from keras_seq.layers import (
 from keras_seq.layers.attention.multi_head_attention import MultiHeadAttentionBase
 from keras_seq.layers.dense import BlockDiagonalDense
 from keras_seq.layers.introspection import iter_layers
-from keras_seq.layers.recurrent.rnn import RecurrentBase
+from keras_seq.layers.recurrent.base import RecurrentBase
 from keras_seq.models.language_model import LanguageModel
 
 TRAIN_MULTIPLIER = 3  # times the forward pass

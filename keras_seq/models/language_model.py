@@ -18,7 +18,7 @@ from keras_seq.layers.introspection import (
     is_non_causal,
     iter_layers,
 )
-from keras_seq.layers.recurrent.rnn import RecurrentBase
+from keras_seq.layers.recurrent.base import RecurrentBase
 from keras_seq.layers.residual import apply_sequentially, check_separates_documents, initial_states
 from keras_seq.models.laws import check_steps
 from keras_seq.models.quantization import Quantizable

@@ -14,7 +14,7 @@ import keras
 
 from keras_seq import checks
 from keras_seq.layers.introspection import iter_layers
-from keras_seq.layers.recurrent.rnn import RecurrentBase
+from keras_seq.layers.recurrent.base import RecurrentBase
 
 # Muon's are the best for each family on text held out from the training split, at 0.8 million parameters and 2,000
 # steps (experiments/LOG.md). The others' are the best of a sweep by factors of about 3 (experiments/optimizers.py):

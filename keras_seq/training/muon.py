@@ -16,8 +16,8 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers import MLSTM, SLSTM, CausalDepthwiseConv1D, Mamba2, SelectiveStateSpace
 from keras_seq.layers.dense import BlockDiagonalDense
+from keras_seq.layers.recurrent.base import RecurrentBase
 from keras_seq.layers.recurrent.min_rnn import MinimalRNN
-from keras_seq.layers.recurrent.rnn import RecurrentBase
 from keras_seq.ops.dispatch import on_cpu
 from keras_seq.training import tensor_lists
 from keras_seq.training.guard import GradientGuard

@@ -15,9 +15,9 @@ from keras import ops, tree
 import keras_seq.ops
 from keras_seq import layers
 from keras_seq.ops.attention import causal_attention, masked_attention
+from keras_seq.ops.fused_rnn import fused_rnn
 from keras_seq.ops.linear_recurrence import linear_recurrence, log_linear_recurrence
 from keras_seq.ops.lstm import lstm
-from keras_seq.ops.recurrence import fused_rnn
 from keras_seq.ops.tensor_checks import at_least_float32
 from keras_seq.training import compilation, optimizers
 from tests.ops.compare import twins_called
@@ -232,7 +232,9 @@ def test_linear_recurrences(gradients, shape):
         def loss(values, function=function):
             return weighted_sum(function(*values))
 
-        found = gradients(loss, arrays)
+        with twins_called(function) as calls:
+            found = gradients(loss, arrays)
+        assert bool(calls) == (shape[1] > 1)
         with keras_seq.ops.reference():
             expected = gradients(loss, arrays)
         for ours, theirs in zip(found, expected, strict=True):

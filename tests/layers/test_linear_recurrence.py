@@ -1,3 +1,5 @@
+"""Linear recurrences on any backend, by the reference and by what the backend has; tests/ops has TensorFlow's twins."""
+
 import contextlib
 
 import keras

@@ -8,7 +8,7 @@ import tensorflow as tf
 import keras_seq.ops
 from keras_seq import layers
 from keras_seq.ops import dispatch
-from keras_seq.ops.recurrence import fused_rnn
+from keras_seq.ops.fused_rnn import fused_rnn
 from tests.ops.compare import twins_called
 
 X = np.random.default_rng(0).normal(size=(3, 5, 4)).astype("float32")

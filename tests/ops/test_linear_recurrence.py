@@ -1,3 +1,5 @@
+"""The twins of linear recurrences on TensorFlow; the laws, on any backend, are in tests/layers of the same name."""
+
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.recurrent.rnn import RecurrentBase
+from keras_seq.layers.recurrent.base import RecurrentBase
 from keras_seq.ops.gru import gru
 
 

@@ -11,9 +11,10 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.recurrent.rnn import RecurrentBase
+from keras_seq.layers.recurrent.base import RecurrentBase
+from keras_seq.ops.fused_rnn import stored_for_fused_rnn
 from keras_seq.ops.lstm import TANH_AND_SIGMOID, lstm
-from keras_seq.ops.recurrence import recurrence, stored_for_fused_rnn
+from keras_seq.ops.recurrence import recurrence
 
 
 def _as_stored(initializer, shape, dtype=None):
@@ -67,9 +68,10 @@ class LSTM(RecurrentBase):
         return_sequences: Whether to return every output, `[B, T, units]`, or the last one.
         return_state: Whether a call without an argument of this name returns the flat tuple `(y, h, c)`.
         go_backwards: Whether to process the sequence in reverse order; outputs and mask are then in that order.
-        unroll: Accepted for compatibility with Keras; short sequences are unrolled anyway.
+        unroll: Accepted for compatibility with Keras; where it is faster, short sequences are unrolled anyway.
         zero_output_for_mask: Whether outputs at masked positions are zeros.
-        use_cudnn: False keeps a GPU from using cuDNN in training; `"auto"` and True use it where possible.
+        use_cudnn: False keeps a GPU from using cuDNN in training, and torch from its own LSTM anywhere; `"auto"` and
+            True use them where possible.
 
     Call arguments:
         inputs: `[B, T, D]`.

@@ -16,7 +16,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.base.layer import MatrixAttribute
-from keras_seq.layers.recurrent.rnn import RNNInterface
+from keras_seq.layers.recurrent.base import RNNInterface
 from keras_seq.ops.linear_recurrence import LOG_ZERO, log_linear_recurrence
 from keras_seq.ops.tensor_checks import where_valid
 

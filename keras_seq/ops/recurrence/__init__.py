@@ -1,12 +1,10 @@
-"""A cell, applied to one time step after the other; a whole LSTM or GRU where a backend has one."""
+"""A cell, applied to one time step after the other."""
 
 import keras
 
-from keras_seq.ops.recurrence.reference import fused_rnn, recurrence, scan, stored_for_fused_rnn
+from keras_seq.ops.recurrence.reference import recurrence, scan
 
 if keras.backend.backend() == "tensorflow":
-    import keras_seq.ops.recurrence.tensorflow
-elif keras.backend.backend() == "torch":
-    import keras_seq.ops.recurrence.torch  # noqa: F401  (binds the twins)
+    import keras_seq.ops.recurrence.tensorflow  # noqa: F401  (binds the twin)
 
-__all__ = ["fused_rnn", "recurrence", "scan", "stored_for_fused_rnn"]
+__all__ = ["recurrence", "scan"]

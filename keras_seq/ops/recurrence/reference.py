@@ -1,6 +1,5 @@
 """A cell, applied to one time step after the other: state_t = cell(z_t, state_{t-1})."""
 
-import functools
 from collections.abc import Callable
 
 import keras
@@ -76,52 +75,3 @@ def scan(step, state, xs):
 
     _, state, states = ops.while_loop(lambda t, *_: t < length, position, (0, state, states), maximum_iterations=length)
     return states, state
-
-
-@optimized
-def fused_rnn(kind: str, x, state, kernel, recurrent_kernel, bias, training: bool | None = None):
-    """Compute a whole `"lstm"`, or `"gru"` with the reset after the matmul; ask `fused_rnn.twin` first.
-
-    For `x [B, T, D]` and a state `(h, c)` or h, with the layer's three weights, it returns `(y [B, T, units], state)`.
-    The reference is the projection of the inputs and `lstm` or `gru`, so it is not here.
-    """
-    raise NotImplementedError(f"no twin of this {kind}; expected fused_rnn.twin(...) to be asked first.")
-
-
-@optimized
-def stored_for_fused_rnn(matrix):
-    """Return a matrix in the order of memory in which `fused_rnn` of an LSTM reads it."""
-    return matrix
-
-
-# LSTM and GRU on a GPU in training: Keras's layer with the same weights, which runs cuDNN's recurrence.
-#
-# In float32 only, because cuDNN keeps the cell state in the dtype of the matrices. In training only, because generation
-# and scoring are compiled by XLA, which cannot call cuDNN's recurrence on TensorFlow. (On JAX, Keras's LSTM calls
-# `jax.experimental.rnn`; its GRU is a loop.)
-
-LAYERS = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}
-
-
-def trains_in_float32(kind, x, state, kernel, recurrent_kernel, bias, training=None) -> bool:
-    """Return whether this is a call of training in float32."""
-    return bool(training) and keras.backend.standardize_dtype(x.dtype) == "float32"
-
-
-@fused_rnn.on("tensorflow", supports=trains_in_float32, device="gpu")
-@fused_rnn.on("jax", supports=trains_in_float32, device="gpu")
-def keras_layer(kind, x, state, kernel, recurrent_kernel, bias, training=None):
-    """Run a Keras layer on the weights, which it does not own."""
-    layer = _layer(kind, tree.flatten(state)[0].shape[-1])
-    for name, weight in (("kernel", kernel), ("recurrent_kernel", recurrent_kernel), ("bias", bias)):
-        object.__setattr__(layer.cell, name, weight)  # Keras would track it
-    y, *new_state = layer(x, initial_state=tree.flatten(state))
-    return y, tree.pack_sequence_as(state, new_state)
-
-
-@functools.cache
-def _layer(kind, units):
-    """Make a layer once: it has a variable, a seed, of which a `tf.function` takes no second one."""
-    layer = LAYERS[kind](units, return_sequences=True, return_state=True, dtype="float32", seed=0)
-    layer.cell.built = layer.built = True
-    return layer

@@ -18,7 +18,7 @@ from keras import ops
 from torch._C._functorch import peek_interpreter_stack
 
 from keras_seq.ops.dispatch import cpu_multiplies_bfloat16
-from keras_seq.ops.recurrence.reference import fused_rnn, stored_for_fused_rnn
+from keras_seq.ops.fused_rnn.reference import fused_rnn, stored_for_fused_rnn
 
 # cuDNN joins the weights of a layer at every call; the advice to use a method of torch.nn.RNN is not for our users.
 warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
@@ -43,13 +43,13 @@ def by_columns(matrix):
     return matrix.t().contiguous().t()
 
 
-def _lstm(x, state, kernel, recurrent_kernel, bias, training):
+def _lstm(x, state, kernel, recurrent_kernel, bias, with_gradient):
     h, c = state
     dtype = x.dtype if _multiplies_bfloat16(x) else c.dtype
     kernel, recurrent_kernel, bias = (v.to(dtype) for v in (kernel, recurrent_kernel, bias))
     weights = kernel.t(), recurrent_kernel.t(), bias, torch.zeros_like(bias)
     states = h[None].to(dtype), c[None]
-    y, last_h, c = torch.lstm(x.to(dtype), states, weights, True, 1, 0.0, training, False, True)
+    y, last_h, c = torch.lstm(x.to(dtype), states, weights, True, 1, 0.0, with_gradient, False, True)
     return y.to(h.dtype), (last_h[0].to(h.dtype), c[0])
 
 
@@ -59,10 +59,10 @@ def _multiplies_bfloat16(x):
     return is_bfloat16 and torch.backends.mkldnn.enabled and cpu_multiplies_bfloat16()
 
 
-def _gru(x, h, kernel, recurrent_kernel, bias, training):
+def _gru(x, h, kernel, recurrent_kernel, bias, with_gradient):
     kernel, recurrent_kernel = (_reset_first(v.to(h.dtype)).t() for v in (kernel, recurrent_kernel))
     weights = kernel, recurrent_kernel, *_reset_first(bias.to(h.dtype))
-    y, h = torch.gru(x.to(h.dtype), h[None], weights, True, 1, 0.0, training, False, True)
+    y, h = torch.gru(x.to(h.dtype), h[None], weights, True, 1, 0.0, with_gradient, False, True)
     return y, h[0]
 
 

@@ -1,8 +1,7 @@
-"""The base classes of recurrent layers, and the simple recurrent network (Elman, 1990), whose output is its state.
+"""The base classes of recurrent layers: their calls as in Keras, and what SimpleRNN, GRU and LSTM share.
 
     z_t = x_t W + b                          input projection, for all time steps in one matmul
     state_t = cell(z_t, state_{t-1})         y_t is the state, or its first tensor
-    SimpleRNN: h_t = tanh(z_t + h_{t-1} U)
 
 Weights are saved under the layer's cell, where Keras's files have them: .../lstm/cell/vars/0, 1, 2.
 """
@@ -17,7 +16,7 @@ from keras_seq.layers.base.layer import Layer, MatrixAttribute
 from keras_seq.layers.base.state import finite_inputs, prepare_inputs, shapes, with_nan
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.dispatch import exportable
-from keras_seq.ops.recurrence import fused_rnn, recurrence
+from keras_seq.ops.fused_rnn import fused_rnn
 from keras_seq.ops.tensor_checks import where_valid
 
 
@@ -111,7 +110,7 @@ class RNNInterface(Layer):
         x, reset_mask = tensor_checks.masked("reset_mask", x, reset_mask)
         if projected_inputs is None:
             x, state, is_nan = finite_inputs(x, state, reset_mask)
-        else:  # x is not used
+        else:  # x has no further use: they are given on TensorFlow's CPU, where no `fused_rnn` reads it
             projected_inputs = where_valid(mask, projected_inputs)
             projected_inputs, state, is_nan = finite_inputs(projected_inputs, state, reset_mask)
         if self.go_backwards and reset_mask is not None:
@@ -293,6 +292,13 @@ class RecurrentBase(RNNInterface):
         rules = {rule: getattr(self, f"{prefix}_{rule}") for rule in ("regularizer", "constraint")}
         return self.add_weight(shape=shape, initializer=initializer, name=name, **rules)
 
+    # What computes the time steps, the first that fits:
+    #
+    #     fused_rnn   LSTM, GRU   torch's own, on any device; cuDNN in float32 training on TensorFlow and JAX. For the
+    #                             formula of Keras, T > 1, no mask, no reset mask, no dropout of the state
+    #     lstm, gru   LSTM, GRU   a twin for tanh and sigmoid without a mask: on TensorFlow unrolled or by XLA loops, on
+    #                             JAX (LSTM) a scan whose weights' gradient is one matmul
+    #     recurrence  any cell    one time step after the other: unrolled if T is small, else a loop of the backend
     def sequence(self, x, state, mask, training: bool | None = None, projected_inputs=None, reset_mask=None):
         """Compute the outputs `[B, T, units]` at all time steps, with dropout in training, and the last state."""
         batch_size, recurrent_dropout_mask = ops.shape(x)[0], None
@@ -334,47 +340,3 @@ class RecurrentBase(RNNInterface):
 
     def _dropout_mask(self, shape, rate):
         return keras.random.dropout(ops.ones(shape, self.compute_dtype), rate, seed=self.seed_generator)
-
-
-def simple_rnn_cell(z, h, recurrent_kernel, activation=ops.tanh):
-    """Compute one time step."""
-    return activation(z + ops.matmul(h, recurrent_kernel))
-
-
-@keras.saving.register_keras_serializable(package="keras_seq")
-class SimpleRNN(RecurrentBase):
-    """A recurrent layer without gates, a replacement for `keras.layers.SimpleRNN` with an explicit state.
-
-    ```python
-    y, h = SimpleRNN(8)(x, return_state=True)  # x [B, T, D] -> y [B, 8], the last output; more calls: see `LSTM`
-    y = SimpleRNN(8, return_sequences=True)(x)  # y [B, T, 8], every output
-    ```
-
-    Weights are those of `keras.layers.SimpleRNN`, in its order (kernel `[D, units]`, recurrent kernel `[units, units]`,
-    bias `[units]`): weights and weight files can be exchanged between the two layers.
-
-    Args:
-        units: Width of the output, which is the state h `[B, units]`.
-        activation: `"tanh"` by default; `"relu"` with `recurrent_initializer="identity"` is the IRNN (Le et al., 2015).
-        **kwargs: Those of `LSTM` except `recurrent_activation` and `unit_forget_bias`.
-
-    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one.
-    Precision: the layer's compute dtype.
-
-    Raises:
-        ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
-    """
-
-    def get_initial_state(self, batch_size):
-        """Return the zero state h `[B, units]`."""
-        return ops.zeros((batch_size, self.units), self.compute_dtype)
-
-    def scan(self, z, h, mask, recurrent_dropout_mask, reset_mask=None):
-        """Compute all time steps from the projected inputs `[B, T, units]`: `(y [B, T, units], h)`."""
-        recurrent_kernel, activation = self._cast(self.recurrent_kernel), exportable(self.activation)
-
-        def cell(z, h):
-            h_in = h if recurrent_dropout_mask is None else h * recurrent_dropout_mask
-            return ops.cast(simple_rnn_cell(z, h_in, recurrent_kernel, activation), h.dtype)
-
-        return recurrence(cell, z, h, mask, reset_mask)
