@@ -91,10 +91,14 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Collect garbage seldom, and leave out what was imported: it lives as long as the tests."""
-    gc.collect()
+    """Collect garbage seldom."""
+    gc.set_threshold(100_000)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_is_old_is_no_garbage():
+    """Leave out what was there before the tests of a file when garbage is collected, as Keras does for each run."""
     gc.freeze()
-    gc.set_threshold(20_000)
 
 
 @pytest.fixture(scope="session", autouse=True)

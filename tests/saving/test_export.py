@@ -36,7 +36,7 @@ TEXT = "the quick brown fox jumps over the lazy dog.\n"
 TOKENIZER = CharacterTokenizer.from_text(TEXT)
 RUNTIMES = {"onnx": (OnnxModel, "onnxruntime", "torch"), "litert": (LiteRTModel, "ai_edge_litert", "tensorflow")}
 SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "torch": ".pt2", "saved_model": ""}
-QUICK = [("onnx", "lstm"), ("onnx", "hybrid"), ("litert", "gated_deltanet"), ("litert", "transformer")]
+QUICK = [("onnx", "lstm"), ("onnx", "hybrid"), ("litert", "lstm")]
 STEPS = 64
 
 
