@@ -22,6 +22,11 @@ ATTENTIONS = {"self_attention": "SelfAttention", "cross_attention": "EncDecAtten
 BUFFERS = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"  # of old files, not used
 
 
+def _read_decoder_layers(values):
+    number = values["num_decoder_layers"]
+    return {"num_decoder_layers": values["num_layers"] if number is None else number}
+
+
 def _check_activation(values):
     """Check what transformers derives from `feed_forward_proj`, and reads back where a file has it."""
     name = values["feed_forward_proj"]
@@ -98,7 +103,7 @@ T5 = Family(
         same("num_layers", "num_encoder_layers", 6),
         Setting(
             {"num_decoder_layers": None},
-            lambda values: {"num_decoder_layers": values["num_decoder_layers"] or values["num_layers"]},
+            _read_decoder_layers,
             lambda config: {"num_decoder_layers": config.num_decoder_layers},
         ),
         same("relative_attention_num_buckets", "num_buckets", 32),
