@@ -92,7 +92,7 @@ def test_a_call_of_a_layer_runs_through_few_files(call):
     assert len(files) <= COUNTS[f"files of {call} on TensorFlow"], files
 
 
-@pytest.mark.smoke
+@pytest.mark.rare
 def test_a_comparison_runs_through_few_files(tmp_path):
     files = files_of(TRACE_COMPARE, str(tmp_path))
     assert len(files) <= COUNTS["files of compare --smoke"], files
