@@ -98,6 +98,7 @@ def pytest_collection_finish():
 @pytest.fixture(scope="module", autouse=True)
 def _what_is_old_is_no_garbage():
     """Leave out what was there before the tests of a file when garbage is collected, as Keras does for each run."""
+    gc.collect()
     gc.freeze()
 
 
