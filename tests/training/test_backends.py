@@ -28,7 +28,7 @@ def runs(tmp_path_factory):
 def test_fifty_losses_are_those_of_tensorflow(runs, name, tmp_path):
     expected, _ = train(tmp_path, name, stop=MANY_STEPS, total=MANY_STEPS)
     assert len(expected) == MANY_STEPS == 50
-    assert len({round(loss, 3) for loss in expected}) > 40
+    assert len({round(loss, 3) for loss in expected}) > 30
     for backend in STAGES:
         got = json.loads((runs / f"{backend}.json").read_text())[name]
         np.testing.assert_allclose(got, expected, atol=1e-4, err_msg=backend)
