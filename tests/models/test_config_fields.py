@@ -308,3 +308,15 @@ def test_the_published_numbers():
 def test_a_published_builds_to_its_size(name):
     published = models.PUBLISHED_CONFIGS[name]
     assert published.config.build_model(published.vocabulary_size).count_params() == published.num_params
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_a_config_makes_no_variable(monkeypatch, name):
+    """Neither seeds of dropout nor weights: on JAX they would start its devices before several processes have met."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("a variable was made")
+
+    monkeypatch.setattr(keras.Variable, "__init__", refuse)
+    kind = models.MODELS[name]
+    kind(**{field.name: 0.1 for field in dataclasses.fields(kind) if "dropout" in field.name})

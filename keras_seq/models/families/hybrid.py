@@ -215,7 +215,8 @@ class Qwen35Config(_PublishedHybridConfig):
             expected = f"a divisor of linear_num_value_heads={self.linear_num_value_heads}"
             raise ValueError(f"linear_num_key_heads={self.linear_num_key_heads}; expected {expected}.")
         self.positions.validate_key_dim(self.key_dim)
-        self._attention_block(0, None), self._mixer_blocks(0, None)  # raise for an invalid size
+        layers.MultiHeadSelfAttention(self.num_heads, self.key_dim, num_key_value_heads=self.num_key_value_heads)
+        self._mixer(dtype=None)  # both raise for an invalid size
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, without building the model."""

@@ -59,7 +59,6 @@ class TransformerConfig(LanguageModelConfig):
     def __post_init__(self):
         """Check the fields."""
         super().__post_init__()
-        self.convolutions(0)  # raises for an invalid size
         check_fields(self, TransformerConfig)
 
     def blocks(self, dtype=None) -> list:
