@@ -62,6 +62,17 @@ class Ensemble(NoKerasExport, TokenTargets, keras.Model):
         self.context_length = min(context_lengths, default=None)
         self.built = all(member.built for member in members)
 
+    @property
+    def document_token(self) -> int | None:
+        """The id that begins a document for any member, or None; to set it sets that of each member."""
+        return next((member.document_token for member in self.members if member.document_token is not None), None)
+
+    @document_token.setter
+    def document_token(self, value: int | None):
+        for member in self.members:
+            member.document_token = value
+        self.train_function = self.test_function = self.predict_function = None  # compiled with the old one
+
     def check_sizes(self, sizes: list[int]):
         """Raise unless the members have equal numbers of outputs."""
         if len(set(sizes)) > 1:

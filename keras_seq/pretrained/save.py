@@ -23,7 +23,7 @@ from keras_seq import checks
 from keras_seq.files import atomic_folder, is_free
 from keras_seq.layers import GatedDeltaNet, GriffinRecurrentBlock, TransformerBlock
 from keras_seq.layers.introspection import check_tokenizer, iter_layers
-from keras_seq.models import EncoderDecoder, LanguageModel
+from keras_seq.models import EncoderDecoder, Ensemble, LanguageModel
 from keras_seq.models.lora import is_adapter, merged_values
 from keras_seq.pretrained.families import FAMILIES
 from keras_seq.pretrained.family import Family, differences, write_config
@@ -102,6 +102,8 @@ def save(
 
 
 def _vocabulary_size(model):
+    if isinstance(model, Ensemble):
+        raise PretrainedError(f"{model.name} is an ensemble, which no class of transformers is; save its members.")
     embedding = getattr(model, "embedding", None)
     for layer in [embedding, *getattr(model, "layers", [])]:
         if isinstance(layer, keras.layers.Embedding):

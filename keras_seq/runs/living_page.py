@@ -37,7 +37,7 @@ def _first_text(run, tokenizer):
     """Return whole lines of the run's validation text, from a paragraph on, or what there is in their place."""
     text = validation_text(run) or ""
     text = (text.partition("\n\n")[2] or text)[:NUM_READ]
-    return handle_unknown(text[: text.rfind("\n")].rstrip() or example_text(run), tokenizer, "drop")
+    return handle_unknown((text.rpartition("\n")[0] or text).rstrip() or example_text(run), tokenizer, "drop")
 
 
 def _description(run, model):

@@ -37,6 +37,7 @@ from keras_seq.models import Ensemble, LanguageModel
 from keras_seq.models.ensemble import number_of_outputs
 from keras_seq.models.exported_model import LiteRTModel, OnnxModel, named_tensors, state_parts
 from keras_seq.saving import page
+from keras_seq.saving.keras_file import in_float32
 from keras_seq.saving.other_process import write_in_another_process
 from keras_seq.tokenizers import CharacterTokenizer, Tokenizer, tokenizer_from_config
 
@@ -79,7 +80,7 @@ def export(
     LiteRT file has in the zip archive at its end, a SavedModel in `assets.extra`, a torch file as an extra file.
 
     Args:
-        model: A built `LanguageModel` or `Ensemble` that computes in float32.
+        model: A built `LanguageModel` or `Ensemble`. One in half precision is written to compute in float32.
         path: Path to write to, ending in .onnx, .tflite, .pt2 or .html; of a new folder for a SavedModel.
         format: `"onnx"`: any number of rows and positions. `"litert"`: `batch_size` rows; a step, and a pass for each
             of the lengths. `"saved_model"`: a step and a call of any length. `"torch"`: a step. `"page"`: an HTML page
@@ -106,7 +107,7 @@ def export(
     checks.one_of("quantization", quantization, (None, "int8"))
     if quantization is not None and format not in ("onnx", "litert"):
         raise ValueError(f'quantization={quantization!r}; expected None with format="{format}".')
-    _check_model(model, format)
+    model = _checked(model, format)
     if tokenizer is not None:
         if not isinstance(tokenizer, Tokenizer):
             raise ValueError(f"tokenizer={tokenizer!r}; expected a tokenizer of keras_seq.tokenizers, or None.")
@@ -146,7 +147,7 @@ def export_page(
     with the same seed.
 
     Args:
-        models: One or two built models with a step, that compute in float32.
+        models: One or two built models with a step.
         path: Path to write to, ending in .html.
         tokenizers: Of each model.
         titles: Of each model; its name by default.
@@ -179,8 +180,8 @@ def export_page(
             raise ValueError(f"{name}={words!r}; expected a str without half characters.")
     if capacity is not None:
         checks.positive_integer("capacity", capacity)
+    models = [_checked(model, "page") for model in models]
     for model, tokenizer in zip(models, tokenizers, strict=True):
-        _check_model(model, "page")
         if not all(np.isfinite(ops.convert_to_numpy(variable)).all() for variable in model.trainable_variables):
             raise ValueError(
                 f"{model.name} has weights that are not finite: it has diverged; use an earlier checkpoint."
@@ -244,17 +245,20 @@ def _check_path(path, format):
         raise ValueError(f"{path.absolute()} has a '[': TensorFlow could not load it; expected another path.")
 
 
-def _check_model(model, format):
+def _checked(model, format):
+    """Return the model, or its copy in float32 if it computes in half precision."""
     if not all(hasattr(model, name) for name in ("step", "get_initial_state", "context_length", "variables")):
         name = getattr(model, "name", type(model).__name__)
         raise ValueError(f"{name} has no step and state; expected a LanguageModel. Other models have Model.export.")
     if not model.built:
         raise ValueError(f"{model.name} is not built; expected a model with weights.")
+    dtypes = set()
     for layer in iter_layers(model, attributes=True):
-        if layer.compute_dtype != "float32":
+        dtypes.add(layer.compute_dtype)
+        if layer.compute_dtype == "float64":
             raise ValueError(
-                f"{layer.name} computes in {layer.compute_dtype}; expected float32: give the weights to a model that "
-                'is built with dtype="float32", and export that.'
+                f"{layer.name} computes in float64; expected float32: give the weights to a model that is built with "
+                'dtype="float32", and export that.'
             )
         if (getattr(layer, "quantization_mode", None) or getattr(layer, "matrix_mode", None)) not in (None, "lora"):
             raise ValueError(
@@ -264,6 +268,7 @@ def _check_model(model, format):
     size = sum(math.prod(variable.shape) * 4 for variable in model.variables)
     if size > (limit := MAX_BYTES.get(format, math.inf)):
         raise ValueError(f'{model.name} has {size:,} bytes of weights; expected at most {limit:,} in "{format}".')
+    return model if dtypes <= {"float32"} else in_float32(model)
 
 
 def _checked_lengths(lengths, quantization, context_length):

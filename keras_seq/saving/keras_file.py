@@ -59,13 +59,32 @@ def save_model(path: str | os.PathLike, model) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    copy = type(model).from_config(model.get_config())
+    copy = _copy(model, model.get_config())
+    with atomic_write(path) as temporary:
+        copy.save(temporary)
+
+
+def in_float32(model: keras.Model) -> keras.Model:
+    """Return a copy of a model with its weights, adapters merged, that computes in float32."""
+    return _copy(model, _config_in_float32(model.get_config()))
+
+
+def _config_in_float32(config):
+    if isinstance(config, dict):
+        if config.get("class_name") == "DTypePolicy":
+            return {**config, "config": {"name": "float32"}}
+        return {key: _config_in_float32(value) for key, value in config.items()}
+    return [*map(_config_in_float32, config)] if isinstance(config, list | tuple) else config
+
+
+def _copy(model, config):
+    """Return a built model of another config with the weights of a model, adapters merged."""
+    copy = type(model).from_config(config)
     if not copy.built:
         copy.build((None, None))
     merged = merged_values(model)
     copy.set_weights([merged.get(id(weight), weight) for weight in model.weights if not is_adapter(weight)])
-    with atomic_write(path) as temporary:
-        copy.save(temporary)
+    return copy
 
 
 def load_untrusted_model(path: str | os.PathLike) -> keras.Model:

@@ -119,3 +119,19 @@ def test_it_warns_of_nothing_and_hands_a_mask_on(average):
     np.testing.assert_array_equal(ops.convert_to_numpy(logits._keras_mask), mask)
     alone = ops.convert_to_numpy(average(IDS[1:2, 3:]))
     np.testing.assert_allclose(ops.convert_to_numpy(logits)[1, 3:], alone[0], atol=1e-5)
+
+
+def test_documents_begin_anew_in_each_member(average, tmp_path):
+    ensemble, ids = Ensemble(average.members[:2]), IDS.copy()
+    ids[:, 3], ids[:, :3], ids[:, 4:] = 4, np.minimum(ids[:, :3], 3), np.minimum(ids[:, 4:], 3)
+    assert ensemble.document_token is None
+    ensemble.document_token = 4
+    try:
+        assert [member.document_token for member in ensemble.members] == [4, 4]
+        logits = ops.convert_to_numpy(ensemble(ids))
+        np.testing.assert_allclose(logits[:, 3:], ops.convert_to_numpy(ensemble(ids[:, 3:])), atol=1e-6)
+        save_model(tmp_path / "model.keras", ensemble)
+        assert keras.saving.load_model(tmp_path / "model.keras").document_token == 4
+    finally:
+        ensemble.document_token = None
+    assert np.abs(ops.convert_to_numpy(ensemble(ids)) - logits)[:, 3:].max() > 1e-3
