@@ -51,7 +51,7 @@ function showNext() {
 // What each layer would predict, the last one at the top.
 function showLens() {
   const bars = Object.entries(data.lens).reverse().map(([name, row]) =>
-    ({label: `${visible(row[position][0])}  ${name}`, length: row[position][1], value: percent(row[position][1])}));
+    ({label: `${visible(row[position][0])} ${name}`, length: row[position][1], value: percent(row[position][1])}));
   fill("lens", "Likeliest token after " + quoted(position) + ", by layer", bars,
     "The model's head reads the output of each layer (logit lens).");
 }
@@ -66,7 +66,7 @@ function attentionView() {
     const weights = head.value === "" ? mean : rows[head.value];
     color(weights.map(Math.sqrt));
     const distance = index => index === position ? "itself" : position - index + " back";
-    const bars = highest(weights).map(index => ({label: visible(data.tokens[index]) + "  " + distance(index),
+    const bars = highest(weights).map(index => ({label: visible(data.tokens[index]) + " " + distance(index),
       length: weights[index], value: percent(weights[index])}));
     fill("details", "Attention weights from " + quoted(position), bars);
   };
