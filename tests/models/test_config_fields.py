@@ -10,6 +10,7 @@ from keras import ops
 from keras_seq import layers, models
 from keras_seq.layers.introspection import has_time_loop, iter_layers
 from keras_seq.models.config import shapes_only, tiny_config
+from tests.conftest import often
 
 VOCABULARY = 11
 NUMBERS = {
@@ -209,7 +210,7 @@ def test_weights_that_are_only_counted_are_drawn_neither_then_nor_later(fails):
 LOOPS = (layers.SimpleRNN, layers.GRU, layers.LSTM, layers.SLSTM)
 
 
-@pytest.mark.parametrize("name", models.MODELS)
+@often("name", [*models.MODELS], ("lstm", "xlstm", "mamba", "hybrid", "bilstm"))
 def test_only_loops_over_the_positions_count_as_loops(name):
     model = tiny_config(name, context_length=8).build_model(7)
     assert has_time_loop(model) == any(isinstance(layer, LOOPS) for layer in iter_layers(model))
@@ -276,7 +277,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@often("seed", [0, 1], [0])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_formula_counts_what_is_built(kind, seed):
     random = np.random.default_rng(seed)
