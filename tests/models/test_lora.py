@@ -84,7 +84,6 @@ def test_adapters_alone_change_and_merge(randomize, tmp_path, name):
 def test_the_addition_is_alpha_over_r_a_b(randomize):
     model = randomize(CONFIGS["lstm"].build_model(V))
     layer = model.blocks[0]
-    kernel = ops.convert_to_numpy(layer.recurrent_kernel)
     lora.enable_lora(model, 3, 6.0)
     randomize(model)
     kernel, a, b = (

@@ -53,16 +53,12 @@ LINEAR, FULL = "linear_attention", "full_attention"
 VARIANTS = {  # of both
     "": {},
     "-tied": {
-        "tie_word_embeddings": True,
-        "vocab_size": 7,
-        "num_hidden_layers": 3,
-        "layer_types": [LINEAR] * 2 + [FULL],
+        **{"tie_word_embeddings": True, "vocab_size": 7, "num_hidden_layers": 3},
+        "layer_types": [LINEAR, LINEAR, FULL],
     },
     "-biases": {
-        "attention_bias": True,
-        "num_hidden_layers": 2,
+        **{"attention_bias": True, "num_key_value_heads": 1, "num_hidden_layers": 2},
         "layer_types": [FULL, LINEAR],
-        "num_key_value_heads": 1,
     },
     "-heads": {
         **{"linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_conv_kernel_dim": 2, "rms_norm_eps": 0.03},
@@ -72,12 +68,7 @@ VARIANTS = {  # of both
         "rope_parameters": {"rope_type": "default", "rope_theta": 77.0, "partial_rotary_factor": 0.5},
         **{"num_hidden_layers": 2, "layer_types": [LINEAR, FULL], "rms_norm_eps": 1e-6},
     },
-    "-yarn": {
-        "rope_parameters": ROPE["yarn"],
-        "num_hidden_layers": 2,
-        "layer_types": [FULL, LINEAR],
-        "head_dim": 8,
-    },
+    "-yarn": {"rope_parameters": ROPE["yarn"], "num_hidden_layers": 2, "layer_types": [FULL, LINEAR], "head_dim": 8},
 }
 CONFIGS = {
     "gpt2": ("GPT2LMHeadModel", GPT2),
