@@ -45,14 +45,20 @@ def ours():
     ours = [path for path in files if path.startswith(("keras_seq", "experiments")) and path.endswith(".py")]
     return json.dumps(sorted(ours))
 """
-TRACE_CALL = f"""{TRACE}
+TRACE_CALLS = f"""{TRACE}
+import keras  # which loads matplotlib where there is one
+before = {{*sys.modules}}
+import keras_seq
+print(json.dumps(sorted({{*sys.modules}} - before)))
 import numpy as np
 from keras_seq import layers
 x = np.ones((2, 10, 8), "float32")
-sys.setprofile(note)
-eval(sys.argv[2])
-sys.setprofile(None)
-print(ours())
+for call in json.loads(sys.argv[2]):
+    files.clear()
+    sys.setprofile(note)
+    eval(call)
+    sys.setprofile(None)
+    print(ours())
 """
 TRACE_COMPARE = f"""{TRACE}
 from experiments.compare.__main__ import main
@@ -68,17 +74,12 @@ print(ours())
 """
 
 
-def files_of(program, argument, backend="tensorflow"):
-    """Return the files of ours in which a function runs, by a run under a profiler in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", program, f"{ROOT}{os.sep}", argument],
-        cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": backend},
-        capture_output=True,
-        text=True,
-    )
+def printed_by(program, argument):
+    """Return the lines of JSON that a program prints in a process of its own."""
+    command = [sys.executable, "-c", program, f"{ROOT}{os.sep}", argument]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return done.stdout.splitlines()
 
 
 def python_files(folder):
@@ -86,15 +87,19 @@ def python_files(folder):
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_a_call_of_a_layer_runs_through_few_files(call):
-    files = files_of(TRACE_CALL, CALLS[call])
-    assert len(files) <= COUNTS[f"files of {call} on TensorFlow"], files
+def test_an_import_loads_little_and_a_call_of_a_layer_runs_through_few_files():
+    loaded, *of_calls = map(json.loads, printed_by(TRACE_CALLS, json.dumps([*CALLS.values()])))
+    assert {"keras_seq.layers", "keras_seq.models"} <= {*loaded}
+    unwanted = {"matplotlib", "tokenizers", "tyro", "tqdm", "safetensors", "tensorboard"}
+    packages = ("training", "generation", "tokenizers", "data", "evaluation", "tracking")
+    assert not {*unwanted, *(f"keras_seq.{package}" for package in packages)} & {*loaded}
+    for call, files in zip(CALLS, of_calls, strict=True):
+        assert 0 < len(files) <= COUNTS[f"files of {call} on TensorFlow"], files
 
 
 @pytest.mark.rare
 def test_a_comparison_runs_through_few_files(tmp_path):
-    files = files_of(TRACE_COMPARE, str(tmp_path))
+    files = json.loads(printed_by(TRACE_COMPARE, str(tmp_path))[-1])
     assert len(files) <= COUNTS["files of compare --smoke"], files
 
 

@@ -9,13 +9,16 @@ ROOT = pathlib.Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SHORTER = {  # texts and trainings
     '"docstrings"': '"text.txt"',
-    "minutes=2": "tokens=1600",
+    "minutes=2": "tokens=1600, sample_length=20",
+    'tokens=run.result["train_tokens"]': "tokens=1600, sample_length=20",
+    '"Return the ", ': '"Return the ", 20, ',
     "num_layers=2": "num_layers=1, embedding_dim=16, num_heads=2, feed_forward_dim=16",
     "total_steps=1000": "total_steps=2",
     "TrainConfig()": "TrainConfig(warmup_steps=1, log_every=1, validate_every=2, checkpoint_every=2)",
 }
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
 def test_the_code_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -5,6 +5,7 @@ that is printed. The blocks of docs/layers.md run in tests/docs/test_layers_page
 tests/docs/test_home.py.
 """
 
+import contextlib
 import pathlib
 import re
 
@@ -14,29 +15,23 @@ from sybil.evaluators.doctest import NUMBER
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 from keras_seq.models import MODELS
+from tests.conftest import functions_run_eagerly, often
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.stem not in ("layers", "index"))
-LONG = (
-    "tensorboard",
-    "transformer",
-    "interpretability",
-    "generation",
-    "pretrained",
-    "recurrent",
-    "exports",
-)  # train, compile, build many models
+# they train, compile, build many models
+LONG = ("data", "stateful", "tensorboard", "transformer", "interpretability", "generation", "pretrained", "recurrent")
+LONG += ("exports",)
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(path, id=path.stem, marks=[pytest.mark.rare] * (path.stem in LONG)) for path in PAGES]
-)
+@often("page", {path.stem: path for path in PAGES}, [path.stem for path in PAGES if path.stem not in LONG])
 def test_the_blocks_of_a_page_run(page, monkeypatch):
     monkeypatch.chdir(ROOT)
     for package in ("torch", "onnxscript", "ai_edge_litert") if page.stem == "exports" else ():
         pytest.importorskip(package)
-    for example in Sybil([PythonCodeBlockParser(doctest_optionflags=NUMBER)]).parse(page):
-        example.evaluate()
+    with functions_run_eagerly() if page.stem == "training" else contextlib.nullcontext():
+        for example in Sybil([PythonCodeBlockParser(doctest_optionflags=NUMBER)]).parse(page):
+            example.evaluate()
     MODELS.pop("my_model", None)  # which docs/experiments.md registers
 
 

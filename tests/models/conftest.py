@@ -6,6 +6,10 @@ import pytest
 from keras import ops
 
 
+def numpy(x):
+    return ops.convert_to_numpy(ops.cast(x, "float64"))
+
+
 def copy(ours, theirs):
     """Ours are matrices; Keras's have an axis for the heads."""
     for source, target in zip(ours, theirs, strict=True):
@@ -48,6 +52,12 @@ def by_keras():
         return function
 
     return by_keras
+
+
+def losses_of_training(model, inputs, targets, steps, learning_rate, sample_weight=None):
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(learning_rate), loss, run_eagerly=True)
+    return [float(model.train_on_batch(inputs, targets, sample_weight=sample_weight)) for _ in range(steps)]
 
 
 @pytest.fixture

@@ -1,26 +1,19 @@
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_seq.layers import TransformerBlock
-from keras_seq.models import LANGUAGE_MODELS, MODELS, assert_causal
+from keras_seq.models import LANGUAGE_MODELS, assert_causal
+from keras_seq.models.config import tiny_config
 from tests.conftest import often
 
 VOCABULARY, LENGTH = 7, 9
-SIZES = {
-    **{"embedding_dim": 8, "units": 6, "num_layers": 2, "num_tags": 3, "state_dim": 3},
-    **{"num_heads": 2, "feed_forward_dim": 10, "context_length": LENGTH},
-}
 
 
 def small(name, dtype=None):
     """A model as it comes, small: matrices that start at zero are zero."""
-    kind = MODELS[name]
-    sizes = {field.name: SIZES[field.name] for field in dataclasses.fields(kind) if field.name in SIZES}
-    return kind(**sizes).build_model(VOCABULARY, dtype=dtype)
+    return tiny_config(name, context_length=LENGTH).build_model(VOCABULARY, dtype=dtype)
 
 
 def model_of(layer):
@@ -46,7 +39,7 @@ def one_ahead_from_five_on(x):
 
 
 @pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.rare)])
-@often("name", LANGUAGE_MODELS, ("mamba", "hybrid"))  # that every one is causal is tested in test_language_model.py
+@often("name", LANGUAGE_MODELS, ("hybrid",))  # that every one is causal is tested in test_language_model.py
 def test_the_models_are_causal(name, policy):
     model = small(name, policy)
     before = model.get_weights()

@@ -10,7 +10,7 @@ from keras import ops
 from keras_seq import layers
 from keras_seq.models import LANGUAGE_MODELS, LanguageModel, LSTMConfig
 from tests.conftest import often
-from tests.models.test_language_model import CONTEXT, SMALL, VOCABULARY, every_model, numpy, unlike_models
+from tests.models.test_language_model import CONTEXT, SMALL, VOCABULARY, every_model, numpy, two_models, unlike_models
 
 BORDER = 3
 pytestmark = pytest.mark.any_backend
@@ -46,7 +46,7 @@ def make(randomize):
     return make
 
 
-@unlike_models
+@two_models
 def test_a_document_has_the_logits_of_the_document_by_itself(make, name):
     model, ids = make(name), rows_of_documents()
     logits = numpy(model(ids))
@@ -58,7 +58,7 @@ def test_a_document_has_the_logits_of_the_document_by_itself(make, name):
             np.testing.assert_allclose(row_logits[start : start + len(document)], expected, atol=1e-5)
 
 
-@unlike_models
+@two_models
 def test_padding_begins_no_document(make, name):
     """It has the border's id here; rejected proposals of a draft are read as such padding."""
     model, ids = make(name), rows_of_documents()[:, 1:3]  # without a border
@@ -71,7 +71,7 @@ def test_padding_begins_no_document(make, name):
     np.testing.assert_allclose(numpy(model(ids, state=state, return_state=True)[0]), expected, atol=1e-5)
 
 
-@often("name", LANGUAGE_MODELS, ("lstm", "mamba", "hybrid"))
+@often("name", LANGUAGE_MODELS, ("lstm", "transformer"))
 def test_a_stream_in_parts_has_the_same_logits(make, name):
     model, ids = make(name), rows_of_documents()
     expected = numpy(model(ids))

@@ -19,10 +19,14 @@ from keras_seq.layers.linear import (
 from keras_seq.models import LANGUAGE_MODELS, MODELS, LSTMConfig, TransformerConfig
 from keras_seq.models.config import tiny_config
 from keras_seq.models.counts import flops_per_token
+from tests.conftest import often
 
 V, T = 7, 8
 SIZES = {"embedding_dim": 8, "units": 6, "num_layers": 2, "feed_forward_dim": 5, "state_dim": 3, "context_length": T}
 TRANSFORMER = TransformerConfig(8, 2, 2, 12, context_length=T)
+TIED = [("lstm", True), ("transformer", True)]
+OF_OTHERS = {"rnn", "gru", "mingru", "gpt2", "llama", "hawk", "gla", "deltaproduct", "rwkv7", "qwen3_5"}  # a formula
+EACH_FORMULA = [(name, False) for name in LANGUAGE_MODELS if name not in OF_OTHERS]
 STATES = {"GatedLinearAttention": 5, "Mamba2": 5, "MLSTM": 5, "KimiDeltaAttention": 9, "RWKV7TimeMix": 9}  # per element
 
 
@@ -76,9 +80,7 @@ def _by_element(monkeypatch):
         monkeypatch.setattr(module, "matrix_recurrence", no_matrix_products)
 
 
-@pytest.mark.parametrize(
-    ("name", "tied"), [*((name, False) for name in LANGUAGE_MODELS), ("lstm", True), ("transformer", True)]
-)
+@often(("name", "tied"), [*((name, False) for name in LANGUAGE_MODELS), *TIED], [*EACH_FORMULA, ("lstm", True)])
 def test_the_matrix_products_are_those_of_the_graph(name, tied):
     model = tiny_config(name, **SIZES, num_key_value_heads=1, tie_embeddings=tied).build_model(V)
     others = sum(elementwise(layer) for layer in iter_layers(model, attributes=True))
@@ -87,19 +89,6 @@ def test_the_matrix_products_are_those_of_the_graph(name, tied):
         call = tf.function(lambda ids: model(ids, training=False))
         graph = call.get_concrete_function(tf.TensorSpec((1, T), "int32")).graph
     assert sum(products(graph)) == T * (flops_per_token(model, T) - others)
-
-
-def test_an_lstm_by_hand():
-    gates = 2 * 3 * 16 + 2 * 4 * 16  # kernel [3, 16], recurrent kernel [4, 16]
-    assert flops_per_token(LSTMConfig(3, 4).build_model(V), T) == gates + 2 * 4 * V
-
-
-def test_a_transformer_by_hand():
-    block = 2 * 5 * 8 * 8  # queries, keys, values, gate, output
-    block += 2 * 2 * 8 * 12  # feed-forward, there and back
-    block += 2 * T * 8 + 2 * T * 8  # scores and values over T positions
-    block += 2 * 4 * 8  # the convolution over 4 positions
-    assert flops_per_token(TRANSFORMER.build_model(V), T) == 2 * block + 2 * 8 * V
 
 
 def test_training_is_three_forward_passes_and_attention_grows_with_the_window():

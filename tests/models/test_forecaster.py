@@ -10,6 +10,7 @@ from keras_seq.evaluation import StudentTLoss
 from keras_seq.generation import sample_paths
 from keras_seq.models import Forecaster
 from keras_seq.models.config import tiny_config
+from tests.conftest import often
 
 numpy = ops.convert_to_numpy
 B, T, WIDTH = 3, 7, 16
@@ -25,7 +26,7 @@ def series(seed=0, batch=B):
     return np.random.default_rng(seed).normal(size=(batch, T, 1)).astype("float32")
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@often("name", BLOCKS, ("lstm", "hybrid"))
 def test_steps_are_the_whole_pass_and_a_saved_model_the_same(name, tmp_path):
     model, x = forecaster(name), series()
     whole = numpy(model(x))
@@ -61,6 +62,7 @@ def test_half_precision_gives_outputs_in_float32():
     assert np.isfinite(numpy(y)).all()
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("name", ["lstm", "transformer"])
 def test_paths_are_draws_one_after_the_other(name):
     """With draws that are the location, a path is what steps by hand give; with a seed, it is the same again."""
@@ -79,6 +81,7 @@ def test_paths_are_draws_one_after_the_other(name):
         longer = np.concatenate([longer, expected[:, None]], axis=1)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_the_first_values_of_paths_have_the_distribution_of_the_outputs_and_a_seed_repeats_them():
     model, loss, x = forecaster("lstm"), StudentTLoss(), series(batch=1)
     drawn = [sample_paths(model, loss.sample, x, 2, num_paths=5, seed=seed) for seed in (0, 0, 1)]

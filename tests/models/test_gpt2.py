@@ -3,7 +3,6 @@
 import dataclasses
 import math
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -11,6 +10,7 @@ from keras import ops
 from keras_seq.layers import RotaryPositions
 from keras_seq.models import GPT2Config, LlamaConfig
 from keras_seq.models.families.transformer import gelu_tanh
+from tests.models.conftest import losses_of_training, numpy
 
 CONTEXT, VOCABULARY = 9, 11
 SIZES = {"embedding_dim": 8, "num_layers": 2, "feed_forward_dim": 12, "context_length": CONTEXT, "dropout": 0.3}
@@ -21,10 +21,6 @@ both = pytest.mark.parametrize("name", BOTH)
 
 def some_ids(batch=2, length=CONTEXT, seed=0):
     return np.random.default_rng(seed).integers(VOCABULARY, size=(batch, length)).astype("int32")
-
-
-def numpy(x):
-    return ops.convert_to_numpy(ops.cast(x, "float64"))
 
 
 def test_every_field_reaches_its_layers():
@@ -64,36 +60,11 @@ def test_without_biases_matrices_and_gains_are_left():
     assert model.count_params() == config.count_params(VOCABULARY) < SMALL.count_params(VOCABULARY)
 
 
-@both
-def test_order_matters(randomize, name):
-    model, ids = randomize(BOTH[name].build_model(VOCABULARY)), some_ids()
-    turned = np.concatenate([ids[:, -2::-1], ids[:, -1:]], 1)  # a bag of the same ids before the last one
-    assert np.abs(numpy(model(ids))[:, -1] - numpy(model(turned))[:, -1]).max() > 1e-3
-
-
-@both
-def test_from_disk_it_gives_the_same_logits_and_its_matrix_is_still_one(randomize, name, tmp_path):
-    model, ids = randomize(BOTH[name].build_model(VOCABULARY)), some_ids()
-    model.save(tmp_path / "model.keras")
-    revived = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(numpy(revived(ids)), numpy(model(ids)))
-    assert revived.count_params() == model.count_params() == BOTH[name].count_params(VOCABULARY)
-    before = numpy(revived(ids))
-    revived.embedding.embeddings.assign(2 * revived.embedding.embeddings)
-    x = revived.embedding(ids)
-    for block in revived.blocks:
-        x = block(x)
-    assert (numpy(revived(ids)) != before).any()
-    np.testing.assert_allclose(numpy(revived(ids)), numpy(x) @ numpy(revived.embedding.embeddings).T, atol=1e-4)
-
-
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("llama", marks=pytest.mark.rare)])
 def test_a_few_steps_of_training_lower_the_loss(name):
     one = dataclasses.replace(BOTH[name], num_layers=1, dropout=0.0)
     model, ids = one.build_model(VOCABULARY), some_ids(4, CONTEXT + 1)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.03), loss, run_eagerly=True)
-    losses = [float(model.train_on_batch(ids[:, :-1], ids[:, 1:])) for _ in range(12)]
+    losses = losses_of_training(model, ids[:, :-1], ids[:, 1:], 12, 0.03)
     assert losses[0] == pytest.approx(math.log(VOCABULARY), abs=0.3)
     assert losses[-1] < 0.7 * losses[0]
 

@@ -25,9 +25,8 @@ SMALL = {
 every_model = pytest.mark.parametrize("name", LANGUAGE_MODELS)
 # where a law takes long, models of unlike parts speak for the others, which are left to `make test-all`
 UNLIKE = ("lstm", "mamba", "gated_deltanet", "hybrid")  # the hybrid has attention, too
-
-
 unlike_models = often("name", LANGUAGE_MODELS, UNLIKE)
+two_models = often("name", LANGUAGE_MODELS, ("lstm", "hybrid"))  # where the law is the model's more than its layers'
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,7 @@ def test_stepping_equals_the_whole_pass(make, name):
     check_stepping(make(name), tolerance=1e-5)
 
 
-@unlike_models
+@two_models
 def test_stepping_in_half_precision_equals_the_whole_pass(make, name):
     check_stepping(make(name, "mixed_bfloat16"), tolerance=5e-2)
 
@@ -83,7 +82,7 @@ def test_the_future_cannot_leak(make, name):
     check_causality(make(name), training=False)
 
 
-@unlike_models
+@two_models
 def test_the_future_cannot_leak_in_training(make, name):
     check_causality(make(name), training=True)
 
@@ -106,7 +105,7 @@ def check_causality(model, training):
     assert (before[:, 5:] != after[:, 5:]).any(axis=-1).all()
 
 
-@unlike_models
+@two_models
 def test_dropout_is_on_in_training_only(make, name):
     model, ids = make(name), some_ids()
     np.testing.assert_array_equal(numpy(model(ids)), numpy(model(ids)))
@@ -124,7 +123,7 @@ def test_a_model_from_disk_gives_the_same_logits(make, name, tmp_path):
     np.testing.assert_allclose(numpy(logits), numpy(model(ids))[:, 0], atol=1e-5)
 
 
-@unlike_models
+@two_models
 def test_a_model_from_its_config_has_the_same_config_and_logits(make, name):
     model, ids = make(name, "mixed_bfloat16"), some_ids()
     revived = LanguageModel.from_config(model.get_config())
@@ -137,7 +136,7 @@ def test_a_model_from_its_config_has_the_same_config_and_logits(make, name):
     assert names[0] == names[1]
 
 
-@unlike_models
+@two_models
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.rare)])
 def test_logits_are_float32_in_half_precision(make, name, policy):
     model = make(name, policy)

@@ -64,11 +64,6 @@ def test_a_wrong_vocabulary_size_is_named_before_anything_is_built(size):
         Untouched().build_model(size)
 
 
-def test_a_config_without_blocks_cannot_be_made():
-    with pytest.raises(TypeError, match="blocks"):
-        LanguageModelConfig()
-
-
 def test_weights_are_drawn_by_the_seed_alone():
     def weights():
         keras.utils.set_random_seed(1)

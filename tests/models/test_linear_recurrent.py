@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_seq import layers, models
 from keras_seq.saving import load_untrusted_model, save_model
+from tests.conftest import often
 
 D = 8
 V = 7
@@ -24,7 +25,7 @@ SMALL = {
     "hybrid": models.HybridConfig(**WITH_FEED_FORWARD, context_length=6),
     "qwen3_5": models.Qwen35Config(**WITH_FEED_FORWARD, pattern="dda", key_dim=8, context_length=6),
 }
-each = pytest.mark.parametrize("name", SMALL)
+each = often("name", [*SMALL], ("mamba2", "gated_deltanet", "xlstm", "rwkv7", "hybrid", "qwen3_5"))
 
 
 def kinds(model):

@@ -13,12 +13,12 @@ from keras_seq.tokenizers import CharacterTokenizer
 
 V = 6
 TEXT = np.random.default_rng(0).choice(V - 1, size=400, p=[0.4, 0.3, 0.2, 0.05, 0.05]).astype("int32")  # one is unseen
-IDS = np.random.default_rng(1).integers(V, size=(3, 11)).astype("int32")
+IDS = np.random.default_rng(1).integers(V, size=(3, 8)).astype("int32")
 pytestmark = pytest.mark.any_backend
 
 
 def count(ids):
-    return KneserNeyNGrams(ids, 4, V, (1, 1, 1, 2))
+    return KneserNeyNGrams(ids, 3, V, (1, 1, 2))
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +65,9 @@ def test_steps_and_parts_are_the_whole_and_the_future_cannot_leak(which, request
     np.testing.assert_allclose(np.concatenate([*map(ops.convert_to_numpy, (first, second))], axis=1), whole, atol=1e-5)
     other = IDS.copy()
     other[:, 6:] = (other[:, 6:] + 1) % V
-    np.testing.assert_array_equal(ops.convert_to_numpy(model(other))[:, :6], whole[:, :6])
-    assert (ops.convert_to_numpy(model(other))[:, 6] != whole[:, 6]).any()
+    logits = ops.convert_to_numpy(model(other))
+    np.testing.assert_array_equal(logits[:, :6], whole[:, :6])
+    assert (logits[:, 6] != whole[:, 6]).any()
     assert_causal(model)
 
 
@@ -103,6 +104,7 @@ def test_it_is_the_formula(ngrams, residual):
     np.testing.assert_allclose(ops.convert_to_numpy(residual(IDS)), expected, atol=1e-5)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_training_on_held_out_counts_learns_what_they_do_not_know():
     period = np.tile([0, 1, 2, 0, 1, 3, 0, 1, 4], 60)  # what follows 0 1 depends on 3 ids before
     pairs = KneserNeyNGrams(period, 2, V)
@@ -125,7 +127,7 @@ def test_it_comes_back_from_disk_and_writes_text(residual, tmp_path):
     revived = load_untrusted_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(ops.convert_to_numpy(revived(IDS)), ops.convert_to_numpy(residual(IDS)))
     tokenizer = CharacterTokenizer.from_text("abcdef")
-    assert TextGenerator(revived, tokenizer)("ab", 5, seed=3) == TextGenerator(residual, tokenizer)("ab", 5, seed=3)
+    assert TextGenerator(revived, tokenizer)("ab", 3, seed=3) == TextGenerator(residual, tokenizer)("ab", 3, seed=3)
 
 
 def test_in_half_precision_ids_and_counts_stay_exact():
@@ -135,7 +137,8 @@ def test_in_half_precision_ids_and_counts_stay_exact():
         assert int(np.argmax(ops.convert_to_numpy(model(np.array([[299]])))[0, 0])) == 298
 
 
-def test_what_does_not_fit_is_refused(ngrams):
+def test_what_does_not_fit_is_refused():
+    ngrams = ngram_model(KneserNeyNGrams(TEXT, 1, V))
     for members in (
         [ngrams],
         [ngrams, LSTMConfig(embedding_dim=3, units=4).build_model(V)],

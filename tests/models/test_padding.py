@@ -32,7 +32,7 @@ def make(randomize):
     return lambda name: randomize(SMALL[name].build_model(V))
 
 
-@often("name", LANGUAGE_MODELS, ("lstm", "transformer", "mamba", "xlstm", "rwkv7", "gated_deltanet"))
+@often("name", LANGUAGE_MODELS, ("lstm", "transformer", "rwkv7"))
 def test_ids_at_padding_are_not_read(make, name):
     model, ids = make(name), some_ids(length=CONTEXT - 1) % V
     mask = np.ones(ids.shape, bool)
@@ -78,7 +78,7 @@ def test_the_vector_of_padding_may_be_anything(name, randomize):
     np.testing.assert_array_equal(outputs(segments), expected)
     if name in ("bert", "seq2seq"):  # of two outputs; with a tied head
         return
-    model.compile(keras.optimizers.SGD(0.1), TokenCrossEntropy())
+    model.compile(keras.optimizers.SGD(0.1), TokenCrossEntropy(), run_eagerly=True)
     model.train_on_batch(inputs(IDS, segments), IDS % 3)
     for weight in model.trainable_weights:
         values = numpy(weight)

@@ -8,18 +8,15 @@ from keras import ops
 
 from keras_seq.layers import TransformerBlock
 from keras_seq.models import EncoderDecoder, Seq2SeqConfig, assert_causal
+from tests.models.conftest import losses_of_training, numpy
 
 VOCABULARY, D = 11, 8
 SMALL = Seq2SeqConfig(
-    embedding_dim=D, num_encoder_layers=2, num_decoder_layers=2, num_heads=2, feed_forward_dim=12, dropout=0.3
+    embedding_dim=D, num_encoder_layers=1, num_decoder_layers=2, num_heads=2, feed_forward_dim=12, dropout=0.3
 )
 SOURCE = np.array([[3, 4, 0, 5, 0, 0], [1, 2, 3, 4, 5, 6]])  # padding in between and behind
 TARGET = np.array([[7, 8, 0, 9, 0], [1, 9, 8, 7, 2]])
 INPUTS = {"encoder_token_ids": SOURCE, "decoder_token_ids": TARGET}
-
-
-def numpy(x):
-    return ops.convert_to_numpy(ops.cast(x, "float64"))
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +29,7 @@ def run(model, encoder_token_ids, decoder_token_ids, **options):
     return numpy(model(inputs, **options))
 
 
-def test_every_field_reaches_its_layers():
-    model = dataclasses.replace(SMALL, num_encoder_layers=1).build_model(VOCABULARY)
+def test_every_field_reaches_its_layers(model):
     assert (len(model.encoder), len(model.decoder), model.dropout, model.name) == (1, 2, 0.3, "seq2seq")
     assert (model.embedding.input_dim, model.embedding.output_dim) == (VOCABULARY, D)
     for block in (*model.encoder, *model.decoder):
@@ -162,20 +158,16 @@ def test_from_disk_it_gives_the_same_logits_and_its_matrix_is_still_one(model, t
     )
 
 
-def test_from_its_config_it_has_the_same_config_and_logits(randomize):
+def test_in_half_precision_logits_and_weights_are_float32_and_its_config_gives_the_same(randomize):
     model = randomize(SMALL.build_model(VOCABULARY, dtype="mixed_bfloat16"))
+    assert keras.backend.standardize_dtype(model(INPUTS).dtype) == "float32"
+    assert model.decoder[0].compute_dtype == "bfloat16"
+    assert {v.dtype for v in model.trainable_variables} == {"float32"}
     revived = EncoderDecoder.from_config(model.get_config())
     revived.build()
     assert revived.get_config() == model.get_config()
     revived.set_weights(model.get_weights())
     np.testing.assert_array_equal(run(revived, **INPUTS), run(model, **INPUTS))
-
-
-def test_half_precision_gives_float32_logits_from_float32_weights():
-    model = SMALL.build_model(VOCABULARY, dtype="mixed_bfloat16")
-    assert keras.backend.standardize_dtype(model(INPUTS).dtype) == "float32"
-    assert model.decoder[0].compute_dtype == "bfloat16"
-    assert {v.dtype for v in model.trainable_variables} == {"float32"}
 
 
 def test_it_starts_near_what_knows_nothing():
@@ -185,11 +177,9 @@ def test_it_starts_near_what_knows_nothing():
 
 
 def test_a_few_steps_of_training_lower_the_loss():
-    model = dataclasses.replace(SMALL, num_encoder_layers=1, num_decoder_layers=1, dropout=0.0).build_model(VOCABULARY)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.02), loss, run_eagerly=True)
+    model = dataclasses.replace(SMALL, num_decoder_layers=1, dropout=0.0).build_model(VOCABULARY)
     wanted, real = np.array([[8, 9, 0, 2, 0], [9, 8, 7, 2, 3]]), (TARGET != 0).astype("float32")
-    losses = [float(model.train_on_batch(INPUTS, wanted, sample_weight=real)) for _ in range(10)]
+    losses = losses_of_training(model, INPUTS, wanted, 10, 0.02, real)
     assert losses[-1] < 0.5 * losses[0]
     model.compile(jit_compile=False)
     np.testing.assert_allclose(  # and compiled is eager

@@ -153,7 +153,7 @@ FIXED = {  # layers of Keras that take as many positions as they were built for
 }
 
 
-IN_BFLOAT16 = ("gate", "a state", "attention", "layers of Keras")
+IN_BFLOAT16 = ("a state", "layers of Keras")
 OFTEN = {*((name, "float32") for name in ACCEPTED), *((name, "mixed_bfloat16") for name in IN_BFLOAT16)}
 
 
@@ -207,7 +207,7 @@ def test_a_table_of_positions_is_seen_at_any_size(rows, dtype):
 
 
 def fit(model):
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     model.fit(some_ids(), some_ids(), verbose=0)
 
 
@@ -216,8 +216,8 @@ def saved(folder, formula):
     model = of(Own("gate"))
     model.build((None, None))
     model.blocks[0].formula = formula
-    model.save(folder / "model.keras")
-    return folder / "model.keras"
+    model.save(folder / f"{formula}.keras")
+    return folder / f"{formula}.keras"
 
 
 ENTRIES = {
@@ -235,10 +235,7 @@ ENTRIES = {
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_every_way_to_build_a_model_refuses_and_accepts(entry, tmp_path):
-    paths = {}
-    for formula in ("shift", "gate"):
-        (tmp_path / formula).mkdir()
-        paths[formula] = saved(tmp_path / formula, formula)
+    paths = {formula: saved(tmp_path, formula) if entry == "load" else None for formula in ("shift", "gate")}
     with pytest.raises(ValueError, match=REFUSAL):
         ENTRIES[entry](of(layers.MinGRU(D, return_sequences=True), Own("shift")), paths["shift"])
     ENTRIES[entry](of(layers.MinGRU(D, return_sequences=True), Own("gate")), paths["gate"])

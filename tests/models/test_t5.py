@@ -11,17 +11,14 @@ from keras_seq.generation import greedy
 from keras_seq.layers import BucketedPositions, TransformerBlock
 from keras_seq.models import EncoderDecoder, Seq2SeqConfig, T5Config, assert_causal
 from keras_seq.saving import load_untrusted_model, save_model
+from tests.models.conftest import losses_of_training, numpy
+from tests.models.test_seq2seq import SOURCE, OfTarget
 
 VOCABULARY, D = 11, 8
 SMALL = T5Config(D, 2, 3, 2, 3, 12, 6, 5, dropout=0.3)
 UNTIED = dataclasses.replace(SMALL, activation="geglu_tanh", tie_embeddings=False, scale_logits=False)
-SOURCE = np.array([[3, 4, 0, 5, 0, 0], [1, 2, 3, 4, 5, 6]])  # padding in between and behind
 TARGET = np.array([[0, 8, 0, 9, 3], [0, 9, 8, 7, 2]])  # from the start id on, and an id 0 that is no padding
 INPUTS = {"encoder_token_ids": SOURCE, "decoder_token_ids": TARGET}
-
-
-def numpy(x):
-    return ops.convert_to_numpy(ops.cast(x, "float64"))
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +44,10 @@ def test_every_field_reaches_its_layers(config):
             assert (block.norm_first, block.normalization, block.use_bias) == (True, "rms", False)
             assert block.activation == (keras.activations.relu if config is SMALL else "geglu_tanh")
             assert block.causal == block.cross_attention == (stack is model.decoder)
-    for epsilon in (1e-6, 0.1):
-        model = dataclasses.replace(config, epsilon=epsilon).build_model(VOCABULARY)
-        norms = [n for block in (*model.encoder, *model.decoder) for n in block.normalizations]
-        assert {n.epsilon for n in (*norms, model.encoder_normalization, model.decoder_normalization)} == {epsilon}
+    other = dataclasses.replace(config, epsilon=0.1).build_model(VOCABULARY)
+    for built, epsilon in ((model, 1e-6), (other, 0.1)):
+        norms = [n for block in (*built.encoder, *built.decoder) for n in block.normalizations]
+        assert {n.epsilon for n in (*norms, built.encoder_normalization, built.decoder_normalization)} == {epsilon}
 
 
 @pytest.mark.parametrize(("policy", "tolerance"), [("float32", 1e-5), ("mixed_bfloat16", 5e-2)])
@@ -81,24 +78,13 @@ def test_padding_of_the_source_changes_nothing_and_what_stands_there_may_be_anyt
 
 
 def test_every_id_of_a_target_counts_and_padding_behind_it_changes_nothing(models):
-    for model in models:
-        whole = run(model, SOURCE, TARGET)
-        other = TARGET.copy()
-        other[:, 2] = 5
-        assert (run(model, SOURCE, other)[0, 3:] != whole[0, 3:]).any(axis=-1).all()
-        longer = run(model, SOURCE, np.pad(TARGET, ((0, 0), (0, 3))))
-        np.testing.assert_allclose(longer[:, :5], whole, atol=1e-5 * np.abs(whole).max())
-
-
-class OfTarget:
-    """A model of the target alone, whose source is given."""
-
-    def __init__(self, model):
-        self.model, self.weights = model, model.weights
-
-    def __call__(self, ids, training=False):
-        inputs = {"encoder_token_ids": np.repeat(SOURCE[1:], len(ids), 0), "decoder_token_ids": ids}
-        return self.model(inputs, training=training)
+    model = models[0]
+    whole = run(model, SOURCE, TARGET)
+    other = TARGET.copy()
+    other[:, 2] = 5
+    assert (run(model, SOURCE, other)[0, 3:] != whole[0, 3:]).any(axis=-1).all()
+    longer = run(model, SOURCE, np.pad(TARGET, ((0, 0), (0, 3))))
+    np.testing.assert_allclose(longer[:, :5], whole, atol=1e-5 * np.abs(whole).max())
 
 
 def test_the_future_of_the_target_cannot_leak_and_the_source_is_seen(models):
@@ -122,30 +108,14 @@ def test_distances_count_in_all_blocks_by_one_matrix_of_each_stack(models):
     np.testing.assert_array_equal(run(model, SOURCE, TARGET), whole)
 
 
-def test_cross_attention_is_that_of_every_block_and_of_the_real_source_only(models):
-    weights = [numpy(w) for w in models[0].cross_attention(INPUTS)]
-    assert [w.shape for w in weights] == [(2, 2, 5, 6)] * 3
-    for w in weights:
-        real = np.broadcast_to((SOURCE != 0)[:, None, None], w.shape)
-        assert (w[real] > 0).all()
-        assert (w[~real] == 0).all()
-
-
-def test_dropout_is_on_in_training_only(models, dropout_acts_in_training_only):
-    dropout_acts_in_training_only(lambda training: run(models[1], SOURCE, TARGET, training=training))
-
-
-def test_from_disk_and_from_its_config_it_is_the_same(models, tmp_path):
+def test_from_disk_it_is_the_same(models, tmp_path):
     for config, model in zip((SMALL, UNTIED), models, strict=True):
         save_model(tmp_path / "model.keras", model)
-        revived = EncoderDecoder.from_config(model.get_config())
-        revived.build()
-        assert revived.get_config() == model.get_config()
-        revived.set_weights(model.get_weights())
-        for other in (load_untrusted_model(tmp_path / "model.keras"), revived):
-            np.testing.assert_array_equal(run(other, SOURCE, TARGET), run(model, SOURCE, TARGET))
-            assert other.count_params() == model.count_params() == config.count_params(VOCABULARY)
-            assert other.decoder_start_token_id == 0
+        revived = load_untrusted_model(tmp_path / "model.keras")
+        assert EncoderDecoder.from_config(model.get_config()).get_config() == model.get_config()
+        np.testing.assert_array_equal(run(revived, SOURCE, TARGET), run(model, SOURCE, TARGET))
+        assert revived.count_params() == model.count_params() == config.count_params(VOCABULARY)
+        assert revived.decoder_start_token_id == 0
 
 
 def test_the_config_of_another_encoder_decoder_has_none_of_its_keys():
@@ -167,9 +137,7 @@ def test_it_starts_near_what_knows_nothing():
 def test_a_few_steps_of_training_lower_the_loss_and_what_is_learned_is_generated():
     config = T5Config(16, 1, 2, 2, 8, 32, dropout=0.0)
     model, wanted = config.build_model(VOCABULARY), np.array([[8, 0, 9, 3, 1], [9, 8, 7, 2, 1]])
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.02), loss, run_eagerly=True)
-    losses = [float(model.train_on_batch(INPUTS, wanted)) for _ in range(25)]
+    losses = losses_of_training(model, INPUTS, wanted, 25, 0.02)
     assert losses[-1] < 0.2 * losses[0]
     state = model.get_initial_state(SOURCE, capacity=5)
     ids, _ = greedy(model.step, state, [model.decoder_start_token_id] * 2, 5, end_token_id=1)

@@ -16,6 +16,10 @@ LLAMA = {
     **{"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4},
     **{"intermediate_size": 37, "max_position_embeddings": 96, "attention_dropout": 0.0},
 }
+KEYS = {  # of LLAMA, with other values
+    **{"tie_word_embeddings": True, "num_key_value_heads": 1, "rms_norm_eps": 0.05, "vocab_size": 7},
+    "rope_parameters": {"rope_type": "default", "rope_theta": 77.0},
+}
 BERT = {
     **{"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3},
     **{"intermediate_size": 37, "max_position_embeddings": 32},
@@ -49,16 +53,12 @@ LINEAR, FULL = "linear_attention", "full_attention"
 VARIANTS = {  # of both
     "": {},
     "-tied": {
-        "tie_word_embeddings": True,
-        "vocab_size": 7,
-        "num_hidden_layers": 3,
-        "layer_types": [LINEAR] * 2 + [FULL],
+        **{"tie_word_embeddings": True, "vocab_size": 7, "num_hidden_layers": 3},
+        "layer_types": [LINEAR, LINEAR, FULL],
     },
     "-biases": {
-        "attention_bias": True,
-        "num_hidden_layers": 2,
+        **{"attention_bias": True, "num_key_value_heads": 1, "num_hidden_layers": 2},
         "layer_types": [FULL, LINEAR],
-        "num_key_value_heads": 1,
     },
     "-heads": {
         **{"linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_conv_kernel_dim": 2, "rms_norm_eps": 0.03},
@@ -68,12 +68,7 @@ VARIANTS = {  # of both
         "rope_parameters": {"rope_type": "default", "rope_theta": 77.0, "partial_rotary_factor": 0.5},
         **{"num_hidden_layers": 2, "layer_types": [LINEAR, FULL], "rms_norm_eps": 1e-6},
     },
-    "-yarn": {
-        "rope_parameters": ROPE["yarn"],
-        "num_hidden_layers": 2,
-        "layer_types": [FULL, LINEAR],
-        "head_dim": 8,
-    },
+    "-yarn": {"rope_parameters": ROPE["yarn"], "num_hidden_layers": 2, "layer_types": [FULL, LINEAR], "head_dim": 8},
 }
 CONFIGS = {
     "gpt2": ("GPT2LMHeadModel", GPT2),
@@ -92,27 +87,13 @@ CONFIGS = {
     "llama-linear": ("LlamaForCausalLM", LLAMA | {"rope_parameters": ROPE["linear"], "hidden_act": "gelu"}),
     "mistral": ("MistralForCausalLM", LLAMA | {"num_key_value_heads": 2, "sliding_window": 5, "head_dim": 8}),
     "mistral-full": ("MistralForCausalLM", LLAMA | {"num_key_value_heads": 4, "sliding_window": None}),
-    "mistral-tied": ("MistralForCausalLM", LLAMA | {"tie_word_embeddings": True, "num_key_value_heads": 1}),
-    "mistral-gelu": ("MistralForCausalLM", LLAMA | {"hidden_act": "gelu", "num_key_value_heads": 2, "head_dim": 4}),
-    "mistral-base": (
-        "MistralForCausalLM",
-        LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 77.0}, "num_key_value_heads": 2},
-    ),
-    "mistral-epsilon": (
-        "MistralForCausalLM",
-        LLAMA | {"rms_norm_eps": 0.05, "vocab_size": 7, "sliding_window": 30, "num_key_value_heads": 2},
-    ),
+    "mistral-keys": ("MistralForCausalLM", LLAMA | KEYS | {"hidden_act": "gelu", "head_dim": 4, "sliding_window": 30}),
     "qwen2": ("Qwen2ForCausalLM", LLAMA | {"num_key_value_heads": 2, "tie_word_embeddings": True}),
     "qwen2-windows": (
         "Qwen2ForCausalLM",
         LLAMA | {"num_key_value_heads": 4, "use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1},
     ),
-    "qwen2-mqa": ("Qwen2ForCausalLM", LLAMA | {"num_key_value_heads": 1, "vocab_size": 7}),
-    "qwen2-epsilon": ("Qwen2ForCausalLM", LLAMA | {"num_key_value_heads": 4, "rms_norm_eps": 0.05}),
-    "qwen2-base": (
-        "Qwen2ForCausalLM",
-        LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}, "num_key_value_heads": 2},
-    ),
+    "qwen2-keys": ("Qwen2ForCausalLM", LLAMA | KEYS),
     "qwen2-yarn": ("Qwen2ForCausalLM", LLAMA | {"rope_parameters": ROPE["yarn"], "num_key_value_heads": 2}),
     "qwen3": ("Qwen3ForCausalLM", LLAMA | {"num_key_value_heads": 2, "head_dim": 10, "rms_norm_eps": 0.02}),
     "qwen3-biases": ("Qwen3ForCausalLM", LLAMA | {"num_key_value_heads": 1, "head_dim": 6, "attention_bias": True}),
@@ -122,12 +103,7 @@ CONFIGS = {
         | {"head_dim": 4, "num_key_value_heads": 2}
         | {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 0},
     ),
-    "qwen3-tied": ("Qwen3ForCausalLM", LLAMA | {"tie_word_embeddings": True, "num_key_value_heads": 4, "head_dim": 6}),
-    "qwen3-base": (
-        "Qwen3ForCausalLM",
-        LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}, "num_key_value_heads": 2},
-    ),
-    "qwen3-deep": ("Qwen3ForCausalLM", LLAMA | {"num_hidden_layers": 3, "vocab_size": 7, "num_key_value_heads": 2}),
+    "qwen3-keys": ("Qwen3ForCausalLM", LLAMA | KEYS | {"num_hidden_layers": 3, "head_dim": 6}),
     **{f"qwen3_5{name}": ("Qwen3_5ForCausalLM", QWEN3_5 | changes) for name, changes in VARIANTS.items()},
     **{f"qwen3_next{name}": ("Qwen3NextForCausalLM", QWEN3_NEXT | changes) for name, changes in VARIANTS.items()},
     "qwen3_next-heads": (

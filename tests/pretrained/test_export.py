@@ -16,13 +16,7 @@ from keras_seq.models import OnnxModel
 from tests.conftest import often
 
 pytestmark = pytest.mark.any_backend
-NAMES = [
-    "llama-gqa",
-    "qwen3",
-    "mamba2",
-    "gemma",
-    "qwen3_5",
-]  # caches; one head of norms more; a state of one size; both
+NAMES = ["llama-gqa", "qwen3", "mamba2", "gemma", "qwen3_5"]  # caches; norms of heads; one size of state; both
 NEW = 64  # ids
 
 

@@ -55,8 +55,6 @@ def change_config(folder, **changes):
         ({"quantization_config": {"bits": 4}}, "quantization_config="),
         ({"hidden_act": "gelu_new"}, "hidden_act='gelu_new'; expected 'silu'"),
         ({"vocab_size": 10**9}, "has the shape [41, 24]; expected [1000000000, 24]"),
-        ({"vocab_size": -1}, "vocab_size=-1"),
-        ({"vocab_size": "41"}, "vocab_size='41'"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers=1000000000; expected an integer of at least 1 and at most"),
         ({"num_hidden_layers": 10**4}, "num_hidden_layers=10000; expected as many as the"),
         ({"num_hidden_layers": 3}, "lacks model.layers.2"),
@@ -308,10 +306,7 @@ def test_every_key_of_a_config_is_used_or_known_to_change_nothing(family):
     ours = pretrained.FAMILIES[family]
     used = {key for setting in ours.settings for key in setting.defaults}
     constants = CONSTANTS.keys() | ours.constants.keys()
-    of_some = {
-        "pad_token_id",
-        "decoder_start_token_id",
-    }  # ModernBERT masks one, T5 begins with one
+    of_some = {"pad_token_id", "decoder_start_token_id"}  # ModernBERT masks one, T5 begins with one
     assert not used & (ours.ignored | constants | IGNORED - of_some)
     assert not constants & ours.ignored
     written = getattr(transformers, ours.architectures[0]).config_class().to_dict().keys()

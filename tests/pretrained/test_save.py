@@ -22,9 +22,8 @@ from tests.pretrained.test_load import assert_same, few, some_ids
 
 # one a family, biases, rotations and what another family is nearest to; what is read is tested in test_load.py
 WRITTEN = {"gpt2", "llama-yarn", "mistral", "mistral-full", "qwen2-windows", "qwen3-biases"}
-WRITTEN |= {"qwen3_5", "qwen3_5-biases", "mamba-rank", "mamba2", "gemma", "bert-masked-lm", "t5", "t5-1.1"}
-WRITTEN.add("t5-unscaled")
-WRITTEN |= {"modernbert-biases", "modernbert-encoder", "modernbert-bases", "modernbert-global", "modernbert-scaled"}
+WRITTEN |= {"qwen3_5", "mamba-rank", "mamba2", "gemma", "bert-masked-lm", "t5", "t5-unscaled"}
+WRITTEN |= {"modernbert-biases", "modernbert-encoder", "modernbert-bases"}
 NEXT = [name for name in CONFIGS if name.startswith("qwen3_next")]
 AUTO = {
     **dict.fromkeys(("BertForMaskedLM", "ModernBertForMaskedLM"), transformers.AutoModelForMaskedLM),
@@ -84,7 +83,7 @@ def test_qwen3_next_is_written_as_qwen3_5_and_its_table_keeps_every_byte(hugging
         assert tensor_of(table[key], variables).tobytes() == value.tobytes()
 
 
-@pytest.mark.parametrize("name", few(BUILT, {"gpt2", "mamba2", "t5"}))
+@pytest.mark.parametrize("name", few(BUILT, {"gpt2"}))
 def test_a_model_made_here_and_read_from_its_file_is_written(randomize, tmp_path, name):
     model = randomize(BUILT[name].build_model(V))
     save_model(tmp_path / "model.keras", model)
@@ -101,7 +100,7 @@ WITHOUT_ATTENTION = {
 }
 
 
-@pytest.mark.parametrize("name", WITHOUT_ATTENTION)
+@pytest.mark.parametrize("name", few(WITHOUT_ATTENTION, {"gemma"}))
 def test_transformers_runs_a_model_without_attention(randomize, tmp_path, name):
     model = randomize(WITHOUT_ATTENTION[name].build_model(V))
     pretrained.save(model, tmp_path / "out")
@@ -109,15 +108,6 @@ def test_transformers_runs_a_model_without_attention(randomize, tmp_path, name):
     ids = torch.tensor(some_ids(V))
     assert_same(model(ids), theirs(ids).logits)
     theirs.generate(ids, max_new_tokens=2)  # by default with a cache, which it cannot have without attention
-
-
-def test_an_encoder_made_here_is_written(randomize, tmp_path):
-    encoder = models.BertConfig(16, num_layers=2, num_heads=2, feed_forward_dim=24, context_length=32).build_model(V)
-    model = randomize(models.masked_lm(encoder))
-    assert pretrained.save(model, tmp_path / "out") == "BertForMaskedLM"
-    ids = some_ids(V)
-    theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path / "out").eval()
-    assert_same(model({"token_ids": ids, "segment_ids": 0 * ids}), theirs(torch.tensor(ids)).logits)
 
 
 def test_modernbert_made_here_and_read_from_its_file_is_written(randomize, tmp_path):

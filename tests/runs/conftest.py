@@ -8,8 +8,8 @@ from keras_seq.models import GRUConfig, LSTMConfig
 from keras_seq.runs import train
 from tests.conftest import functions_run_eagerly
 
-INTERVALS = {"warmup_steps": 2, "log_every": 5, "validate_every": 10, "checkpoint_every": 10, "sample_length": 20}
-SIZES = {"tokens": 480, "batch_size": 2, "sequence_length": 12}
+INTERVALS = {"warmup_steps": 2, "log_every": 5, "validate_every": 5, "checkpoint_every": 5, "sample_length": 5}
+SIZES = {"tokens": 240, "batch_size": 2, "sequence_length": 12}
 OPTIONS = {**SIZES, **INTERVALS}
 MODELS = {"lstm": LSTMConfig(embedding_dim=4, units=6), "gru": GRUConfig(embedding_dim=4, units=6)}
 
@@ -17,7 +17,7 @@ MODELS = {"lstm": LSTMConfig(embedding_dim=4, units=6), "gru": GRUConfig(embeddi
 @pytest.fixture(scope="session")
 def text(tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("To be, or not to be, that is the question.\n" * 60, encoding="utf-8")
+    path.write_text("To be, or not to be, that is the question.\n" * 20, encoding="utf-8")
     return path
 
 

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import re
 
 import numpy as np
 import pytest
@@ -224,37 +223,24 @@ def test_documents_in_a_text(kind):
     assert np.array_equal(encode_documents(tokenizer, "ab"), tokenizer.encode("ab"))
 
 
-@pytest.fixture
-def refused(capsys):
-    """The one sentence in which a command line is refused."""
-
-    def refused(main, *arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([*map(str, arguments)])
-        assert stop.value.code == 2
-        return " ".join(re.sub("[╭╮╰╯─│]|-{4,}", " ", capsys.readouterr().err).split())
-
-    return refused
-
-
-def test_mistakes_are_one_sentence(folders, refused, tmp_path):
+def test_mistakes_are_one_sentence(folders, fails, tmp_path):
     main, path = prepare_main.main, folders.texts
-    assert "expected at least one file or folder" in refused(main)
-    assert "characters, words, wordpiece, bpe, or a folder" in refused(main, path, "--to", tmp_path, "--tokenizer", "x")
-    assert "expected words, wordpiece or bpe" in refused(main, path, "--to", tmp_path, "--vocabulary-size", 9)
-    assert "cannot be read" in refused(main, tmp_path / "none", "--to", tmp_path / "out")
-    assert "has other files" in refused(main, path, "--to", path)
-    assert "name a .bin file of ids, or a folder" in refused(main, "--verify", path)
+    assert "expected at least one file or folder" in fails(main)
+    assert "characters, words, wordpiece, bpe, or a folder" in fails(main, path, "--to", tmp_path, "--tokenizer", "x")
+    assert "expected words, wordpiece or bpe" in fails(main, path, "--to", tmp_path, "--vocabulary-size", 9)
+    assert "cannot be read" in fails(main, tmp_path / "none", "--to", tmp_path / "out")
+    assert "has other files" in fails(main, path, "--to", path)
+    assert "name a .bin file of ids, or a folder" in fails(main, "--verify", path)
     log_dir = "--log-dir", tmp_path / "logs", "--smoke"
-    assert "prepare wrote" in refused(compare.main, "--documents", "--corpus", path + "/a.jsonl", *log_dir)
+    assert "prepare wrote" in fails(compare.main, "--documents", "--corpus", path + "/a.jsonl", *log_dir)
     for option in ("--recurrent-windows", "--transformer-windows"):
-        said = refused(compare.main, option, "packed", "--corpus", path + "/a.jsonl", *log_dir)
+        said = fails(compare.main, option, "packed", "--corpus", path + "/a.jsonl", *log_dir)
         assert f"{option} " in said
         assert "packed: expected a --corpus of folders" in said
-    mixed = refused(compare.main, "--corpus", f"1:{folders('bpe')}", *log_dir, "--train.validation-characters", "None")
+    mixed = fails(compare.main, "--corpus", f"1:{folders('bpe')}", *log_dir, "--train.validation-characters", "None")
     assert "have no stateful windows: expected random windows, --recurrent-windows random" in mixed
     (tmp_path / "inputs.json").write_text("{}")
-    assert "index.json cannot be read" in refused(compare.main, "--corpus", tmp_path, *log_dir)
+    assert "index.json cannot be read" in fails(compare.main, "--corpus", tmp_path, *log_dir)
 
 
 def test_prepare_says_what_a_tokenizer_does_not_know(tmp_path, capsys):
@@ -282,7 +268,7 @@ WITH_CORPUS = [
 
 @pytest.mark.parametrize("name", WITH_CORPUS)
 def test_every_corpus_is_a_folder_of_ids_a_folder_of_texts_or_several_files(
-    folders, refused, tmp_path, monkeypatch, name
+    folders, fails, tmp_path, monkeypatch, name
 ):
     def stop(_, corpus):
         raise ValueError(f"{corpus.name} was read: {corpus.sha256[:8]}")
@@ -292,7 +278,7 @@ def test_every_corpus_is_a_folder_of_ids_a_folder_of_texts_or_several_files(
     (tmp_path / "a.txt").write_text("One. " * 99)
     (tmp_path / "b.txt").write_text("Two. " * 99)
     lines = [
-        refused(main, "--smoke", "--log-dir", tmp_path / "logs", "--corpus", *corpus)
+        fails(main, "--smoke", "--log-dir", tmp_path / "logs", "--corpus", *corpus)
         for corpus in (
             [folders("characters")],
             [tmp_path],

@@ -25,6 +25,7 @@ WORDS += [word for name, value in SIZES.items() for word in (f"--{name.replace('
 WORDS += [word for name, value in INTERVALS.items() for word in (f"--train.{name.replace('_', '-')}", str(value))]
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_run_writes_scores_and_says_what_it_is(trained, text):
     run = trained()
     assert run.generate("To be", 5).startswith("To be")
@@ -32,7 +33,7 @@ def test_a_run_writes_scores_and_says_what_it_is(trained, text):
     assert "".join(run.stream("To be", 5, seed=3)) == run.generate("To be", 5, seed=3)[5:]
     assert run.score("To be, or not").num_characters == 12
     assert run.config["experiment"]["texts"] == str(text)
-    assert (run.name, run.result["train_tokens"]) == ("lstm", 480)
+    assert (run.name, run.result["train_tokens"]) == ("lstm", 240)
     assert repr(run).startswith(f"<Run {run.folder}: lstm, {run.result['parameters']:,} parameters, val_loss ")
     assert f"{run.result['val_loss_per_character']:.3f}" in run._repr_html_()
     assert load_run(run.folder).result == run.result
@@ -60,7 +61,7 @@ def test_the_same_call_again_returns_the_same_run(trained, text):
         ({"batch_size": 3}, "batch_size was 2 and is 3"),
         ({"sequence_length": 10}, "sequence_length was 12 and is 10"),
         ({"seed": 1}, "seed was 0 and is 1"),
-        ({"tokens": 240}, "length.steps was 20 and is 10"),
+        ({"tokens": 120}, "length.steps was 10 and is 5"),
         ({"model": LSTMConfig(embedding_dim=4, units=7)}, "model.units was 6 and is 7"),
         ({"model": GRUConfig(embedding_dim=4, units=6)}, "is a run of lstm, not of gru; expected another folder"),
         ({"texts": "other"}, "corpus.sha256 was "),
@@ -166,13 +167,13 @@ def test_the_command_stopped_and_resumed_is_the_run_of_the_function_to_the_bit(
 ):
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(command, "train", functools.partial(train, callbacks=[StopAt(10)]))
+        patch.setattr(command, "train", functools.partial(train, callbacks=[StopAt(5)]))
         with pytest.raises(SystemExit) as stop:
             command.main([str(text), *WORDS])
     assert stop.value.code == 130
     said = capsys.readouterr().err
     (folder,) = tmp_path.glob("logs/train/*-text-lstm")
-    assert f"Stopped. A checkpoint is in {folder.relative_to(tmp_path)}/checkpoints/step-0000001" in said
+    assert f"Stopped. A checkpoint is in {folder.relative_to(tmp_path)}/checkpoints/step-0000000" in said
     (resume,) = re.findall(r"^To resume: .*(?:keras-seq|-m keras_seq) train (--resume .*)$", said, re.MULTILINE)
     command.main(resume.split())
     assert not differences(end(folder), end(trained().folder))
@@ -191,7 +192,7 @@ def test_the_command_stopped_and_resumed_is_the_run_of_the_function_to_the_bit(
             ["--resume", "nowhere"],
             "--resume nowhere: it does not exist; expected the folder of a run of keras-seq train",
         ),
-        (["--resume", "RUN", "--tokens", "240"], "length.steps was 20 and is 10"),
+        (["--resume", "RUN", "--tokens", "120"], "length.steps was 10 and is 5"),
         (["--resume", "RUN", "--lstm.units", "7"], "model.units was 6 and is 7"),
         (["--resume", "RUN", "--gru.units", "7"], "--gru.units: it has no effect here; expected gru among the chosen"),
         (["a.txt", "--minutes", "1", "--tokens", "5"], "--tokens: it has no effect here; expected no --minutes"),

@@ -37,7 +37,7 @@ TOKENIZER = CharacterTokenizer.from_text(TEXT)
 RUNTIMES = {"onnx": (OnnxModel, "onnxruntime", "torch"), "litert": (LiteRTModel, "ai_edge_litert", "tensorflow")}
 SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "torch": ".pt2", "saved_model": ""}
 QUICK = [("onnx", "lstm"), ("onnx", "hybrid"), ("litert", "lstm")]
-STEPS = 64
+STEPS = 20
 
 
 def runtime(format):
@@ -50,8 +50,15 @@ def runtime(format):
     return kind
 
 
-def written_here(format):
+def is_written_here(format):
     return RUNTIMES[format][2] == BACKEND
+
+
+def writes(format):
+    """The class that runs a format which this backend writes."""
+    if not is_written_here(format):
+        pytest.skip("another backend writes it; tried for one model below")
+    return runtime(format)
 
 
 @functools.cache
@@ -85,9 +92,7 @@ def check_steps(model, exported, batch_size, steps=STEPS):
 
 @often(("format", "name"), [(format, name) for format in RUNTIMES for name in LANGUAGE_MODELS], QUICK)
 def test_steps_and_passes_are_those_of_the_model(format, name, tmp_path):
-    kind = runtime(format)
-    if not written_here(format):
-        pytest.skip("another backend writes it; tried for one model below")
+    kind = writes(format)
     model = small(name, **({"context_length": STEPS} if hasattr(SMALL[name], "context_length") else {}))
     keras_seq.export(model, tmp_path / f"model{SUFFIXES[format]}", format, lengths=(5, STEPS))
     exported = kind(tmp_path / f"model{SUFFIXES[format]}")
@@ -99,9 +104,7 @@ def test_steps_and_passes_are_those_of_the_model(format, name, tmp_path):
 
 @pytest.mark.parametrize("format", [*RUNTIMES])
 def test_gates_and_sinks_of_attention_are_in_the_file(format, tmp_path, randomize):
-    kind = runtime(format)
-    if not written_here(format):
-        pytest.skip("another backend writes it")
+    kind = writes(format)
     gates = {"use_output_gate": True, "use_sinks": True, "use_forget_gate": True}
     model = randomize(TransformerConfig(8, 1, 2, 12, context_length=9, **gates).build_model(VOCABULARY))
     keras_seq.export(model, tmp_path / f"model{SUFFIXES[format]}", format, lengths=(5,))
@@ -110,9 +113,7 @@ def test_gates_and_sinks_of_attention_are_in_the_file(format, tmp_path, randomiz
 
 @often("format", [*RUNTIMES], ["onnx"])
 def test_n_grams_and_what_adds_to_them_are_in_the_file(format, tmp_path, randomize):
-    kind = runtime(format)
-    if not written_here(format):
-        pytest.skip("another backend writes it")
+    kind = writes(format)
     text = np.random.default_rng(0).integers(VOCABULARY, size=200)
     counted = models.ngram_model(KneserNeyNGrams(text, 3, VOCABULARY, (1, 1, 2)))
     model = models.NGramResidual([counted, randomize(LSTMConfig(3, 4).build_model(VOCABULARY + 1))])
@@ -122,9 +123,9 @@ def test_n_grams_and_what_adds_to_them_are_in_the_file(format, tmp_path, randomi
 
 @often("format", [*RUNTIMES], ["onnx"])
 def test_a_model_of_another_backend_is_written_by_a_process_of_its_own(format, tmp_path):
-    kind = runtime(format)
-    if written_here(format):
+    if is_written_here(format):
         pytest.skip("this backend writes it")
+    kind = runtime(format)
     model = LSTMConfig(3, 4).build_model(VOCABULARY)
     keras_seq.export(model, tmp_path / f"model{SUFFIXES[format]}", format)
     check_steps(model, kind(tmp_path / f"model{SUFFIXES[format]}"), 2, 5)
@@ -159,19 +160,16 @@ def test_somebodys_own_block_is_exported_from_a_module_on_each_backend(format, t
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
+def exported(tmp_path_factory, randomize):
     """Return a model with its file, and how that is loaded; each is written once."""
+    configs = {"lstm": LSTMConfig(6, 16), "transformer": TransformerConfig(8, 1, 2, 12, context_length=16)}
 
     @functools.cache
-    def make(format, name="lstm", **options):
-        kind = runtime(format)
-        if not written_here(format):
-            pytest.skip("another backend writes it")
-        config = LSTMConfig(6, 16) if name == "lstm" else TransformerConfig(8, 1, 2, 12, context_length=16)
-        keras.utils.set_random_seed(2)
-        model = config.build_model(TOKENIZER.vocabulary_size)
+    def make(format, name="lstm", batch_size=1, lengths=(8,)):
+        kind = writes(format)
+        model = randomize(configs[name].build_model(TOKENIZER.vocabulary_size))
         path = tmp_path_factory.mktemp(format) / f"{name}{SUFFIXES[format]}"
-        keras_seq.export(model, path, format, tokenizer=TOKENIZER, **options)
+        keras_seq.export(model, path, format, tokenizer=TOKENIZER, batch_size=batch_size, lengths=lengths)
         return model, kind(path)
 
     return make
@@ -182,8 +180,8 @@ def exported(tmp_path_factory):
 def test_a_file_writes_and_scores_as_its_model(exported, format, name):
     model, other = exported(format, name)
     for options in ({}, {"seed": 5, "top_k": 5, "repetition_penalty": 1.2}, {"temperature": 0.0}):
-        expected = keras_seq.generate(model, TOKENIZER, ["the ", "quick brown"], 40, **options)
-        assert keras_seq.generate(other, other.tokenizer, ["the ", "quick brown"], 40, **options) == expected
+        expected = keras_seq.generate(model, TOKENIZER, ["the ", "quick brown"], 20, **options)
+        assert keras_seq.generate(other, other.tokenizer, ["the ", "quick brown"], 20, **options) == expected
     parts = keras_seq.stream(other, other.tokenizer, "fox", 20, seed=3)
     assert "fox" + "".join(parts) == keras_seq.generate(model, TOKENIZER, "fox", 20, seed=3)
     expected = keras_seq.score(model, TOKENIZER, 2 * TEXT).token_losses
@@ -208,9 +206,7 @@ def test_rows_and_lengths_of_a_litert_file_are_what_it_has_and_any_other(exporte
 
 @pytest.mark.parametrize("format", RUNTIMES)
 def test_int8_files_are_small_and_near(exported, format, tmp_path):
-    kind = runtime(format)
-    if not written_here(format):
-        pytest.skip("another backend writes it")
+    kind = writes(format)
     model, path = LSTMConfig(32, 128).build_model(VOCABULARY), tmp_path / f"model{SUFFIXES[format]}"
     keras_seq.export(model, path, format, quantization="int8")
     ids = np.random.default_rng(0).integers(VOCABULARY, size=(2, 20))
@@ -306,7 +302,7 @@ def test_a_torch_program_is_the_step(tmp_path):
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow writes it")
-@pytest.mark.parametrize("name", ["lstm", "transformer"])
+@often("name", ["lstm", "transformer"], ["lstm"])
 def test_a_saved_model_has_the_step_and_the_call(tmp_path, name):
     import tensorflow as tf
 
@@ -352,7 +348,7 @@ def test_a_file_is_tried_before_it_gets_its_name(tmp_path, monkeypatch):
     kind = runtime(format)
     monkeypatch.setattr(kind, "step", lambda self, ids, state: (np.zeros((len(ids), self.vocabulary_size)), state))
     with pytest.raises(ValueError, match=f"cannot be exported to {format}: logits of the file differ by"):
-        keras_seq.export(small("lstm"), tmp_path / f"model{SUFFIXES[format]}", format)
+        keras_seq.export(LSTMConfig(3, 4).build_model(5), tmp_path / f"model{SUFFIXES[format]}", format, lengths=())
     assert not [*tmp_path.iterdir()]
 
 

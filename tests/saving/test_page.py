@@ -20,9 +20,10 @@ from keras_seq.models.config import tiny_config
 from keras_seq.models.exported_model import named_tensors
 from keras_seq.ops.compiled import compiled
 from keras_seq.saving import export_page
-from keras_seq.saving.page import round_weights
+from keras_seq.saving.page import model_data, round_weights
+from keras_seq.saving.page import page as page_of_data
 from keras_seq.tokenizers import CharacterTokenizer, WordTokenizer
-from tests.conftest import often
+from tests.conftest import functions_run_eagerly, often
 from tests.processes import ROOT
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
@@ -32,16 +33,11 @@ pytestmark = pytest.mark.any_backend
 
 KNOWN = "\n abcdé𝄞"  # one of them is two units of JavaScript's strings
 TOKENIZER = CharacterTokenizer(KNOWN)
-CONTEXT = 200
+CONTEXT = 60
 # not the sizes of another test: each axis has a length of its own
-SIZES = {
-    "embedding_dim": 8,
-    "units": 12,
-    "num_layers": 2,
-    "feed_forward_dim": 20,
-    "kernel_size": 3,
-    "context_length": CONTEXT,
-}
+SIZES = {"embedding_dim": 8, "units": 12, "num_layers": 2, "feed_forward_dim": 20, "kernel_size": 3}
+SIZES["context_length"] = CONTEXT
+ATTENTIVE = {"context_length": 24, "use_output_gate": True, "use_sinks": True, "use_forget_gate": True}
 QUICK = ("lstm", "hybrid")
 every_model = often("name", LANGUAGE_MODELS, QUICK)
 
@@ -108,25 +104,23 @@ def test_logits_states_and_texts_are_those_of_the_model(page_of, name):
 @runs
 @writes
 def test_gates_and_sinks_of_attention_are_those_of_the_model(page_of):
-    changes = {"num_layers": 1, "use_output_gate": True, "use_sinks": True, "use_forget_gate": True}
-    model, ids = small("transformer", **changes), some_ids(20)
-    (steps,) = ask(page_of("transformer", **changes), {"method": "steps", "model": 0, "ids": ids})
+    model, ids = small("transformer", **ATTENTIVE), some_ids(20)
+    (steps,) = ask(page_of("transformer", **ATTENTIVE), {"method": "steps", "model": 0, "ids": ids})
     check_steps(model, steps, ids)
 
 
 @runs
 @writes
-@pytest.mark.parametrize("context_length", [1, 2, 9])
+@often("context_length", [1, 2, 9, 24], [24])
 def test_a_full_cache_starts_anew_as_in_generate_and_score(page_of, context_length):
-    path, model = (
-        page_of("transformer", context_length=context_length),
-        small("transformer", context_length=context_length),
-    )
+    changes = ATTENTIVE | {"context_length": context_length}
+    path, model = page_of("transformer", **changes), small("transformer", **changes)
     text = "abc dé𝄞\n" * 4
     request = {"method": "write", "model": 0, "prompt": text, "count": 30, "temperature": 1, "topP": 1, "seed": 3}
     written, read = ask(path, request, {"method": "read", "model": 0, "edits": [[text, []]]})
     assert written == keras_seq.generate(model, TOKENIZER, text, 30, seed=3)
-    expected = keras_seq.score(model, TOKENIZER, text).token_losses / np.log(2)
+    with functions_run_eagerly():
+        expected = keras_seq.score(model, TOKENIZER, text).token_losses / np.log(2)
     if context_length > 1:
         np.testing.assert_allclose(np.array(read["losses"], float)[1:], expected[1:], atol=1e-4)
 
@@ -135,7 +129,7 @@ def test_a_full_cache_starts_anew_as_in_generate_and_score(page_of, context_leng
 @writes
 @pytest.mark.parametrize("name", ["lstm", "transformer"])
 def test_a_text_is_read_as_if_it_had_always_been_what_it_is(page_of, name):
-    path, text = page_of(name, context_length=24), "abc dé𝄞\nba " * 6
+    path, text = page_of(name, **(ATTENTIVE if name == "transformer" else {})), "abc dé𝄞\nba " * 6
     changed = text[:35] + "c𝄞" + text[36:]
     texts = [[text, []], [changed, []], [changed, [20, 40]], [changed[:50], [20]], [changed[:50] + "aaa", []], ["", []]]
     edited = [
@@ -170,11 +164,10 @@ def test_after_forgetting_a_text_is_read_as_a_new_one_and_unknown_characters_are
 @writes
 def test_what_a_reader_shows_is_what_inspection_finds(page_of):
     text = "abc dé𝄞\nba ac"
-    ids, model, count = TOKENIZER.encode(text), small("transformer"), 13
-    assert len(ids) == count
-    (answer,) = ask(
-        page_of("transformer"), {"method": "read", "model": 0, "edits": [[text, []]], "looks": [*range(count)]}
-    )
+    ids, model, request = TOKENIZER.encode(text), small("transformer", **ATTENTIVE), {"method": "read", "model": 0}
+    request |= {"edits": [[text, []]], "looks": [*range(len(ids))]}
+    (answer,) = ask(page_of("transformer", **ATTENTIVE), request)
+    assert len(answer["views"]) == len(ids) == 13
     weights = interpretability.attention_weights(model, ids[None])
     lens = interpretability.logit_lens(model, ids[None])
     for t, views in enumerate(answer["views"]):
@@ -189,7 +182,7 @@ def test_what_a_reader_shows_is_what_inspection_finds(page_of):
             np.testing.assert_allclose(
                 np.log(layer["probabilities"]), log_softmax(lens[layer["layer"]][0, t]), atol=1e-4
             )
-    (answer,) = ask(page_of("lstm"), {"method": "read", "model": 0, "edits": [[text, []]], "looks": [5]})
+    (answer,) = ask(page_of("lstm"), request | {"looks": [5]})
     (gates,) = (view for view in answer["views"][0] if view["kind"] == "gates" and view["layer"] == "lstm_1")
     assert [signal["name"] for signal in gates["signals"]] == [
         *("input gate", "forget gate", "output gate", "cell state c", "output h"),
@@ -272,7 +265,7 @@ def test_the_capacity_is_that_of_caches_alone(tmp_path):
 def test_two_models_live_in_one_page_and_an_ensemble_does(tmp_path):
     unknown = CharacterTokenizer("abc", oov_token="[UNK]")
     other = LSTMConfig(3, 4).build_model(unknown.vocabulary_size)
-    ensemble = Ensemble([small("lstm"), small("transformer")])
+    ensemble = Ensemble([small("lstm", num_layers=1), small("transformer", num_layers=1)])
     export_page([ensemble, other], tmp_path / "page.html", [TOKENIZER, unknown])
     ids = some_ids(20)
     first, second, text = ask(
@@ -368,33 +361,34 @@ def test_operations_compute_what_tensorflow_computes(tmp_path):
     import tensorflow as tf
 
     x = np.random.default_rng(7).normal(size=(1, 3, 4)).astype("float32")
-    for number, (name, function) in enumerate(operations().items()):
-        model = Step(function, x)
-        path = tmp_path / f"{number}.html"
-        write_step(model, path)
-        (answer,) = ask(path, {"method": "steps", "model": 0, "ids": [1]})
+    functions = operations()
+    write_steps([Step(function, x) for function in functions.values()], tmp_path / "page.html")
+    requests = [{"method": "steps", "model": number, "ids": [1]} for number in range(len(functions))]
+    for (name, function), answer in zip(functions.items(), ask(tmp_path / "page.html", *requests), strict=True):
         expected = np.asarray(function(tf.constant(x)))
         found = np.array(answer[0]["state"]["state_x"], float)
         assert found.size == expected.size, name
         np.testing.assert_allclose(found, expected.ravel(), rtol=2e-6, atol=2e-6, err_msg=name)
 
 
-def write_step(model, path):
-    """Write a page of a model whose state may change its shape: one step is enough."""
+def step_data(model):
+    """The data of a model whose state may change its shape: one step is enough."""
     from keras_seq.models.exported_model import state_parts
-    from keras_seq.saving import page
     from keras_seq.saving.step_graph import step_graph
 
     parts, structure = state_parts(model)
-    state = [dataclasses.asdict(part) for part in parts]
     metadata = {
         "name": "step",
         "context_length": None,
-        "state": state,
+        "state": [dataclasses.asdict(part) for part in parts],
         "tokenizer": CharacterTokenizer("abc").get_config(),
     }
-    data = page.model_data(*step_graph(model, parts, structure), metadata, None)
-    path.write_text(page.page([data], ["step"], [""], "", ""), encoding="utf-8")
+    return model_data(*step_graph(model, parts, structure), metadata, None)
+
+
+def write_steps(models, path):
+    data = [step_data(model) for model in models]
+    path.write_text(page_of_data(data, ["step"] * len(data), [""] * len(data), "", ""), encoding="utf-8")
 
 
 @runs
@@ -420,7 +414,7 @@ def test_what_a_page_cannot_compute_is_named_and_leaves_nothing(tmp_path):
         (lambda x: tf.raw_ops.Select(condition=x[:, 0, 0] > 0, x=x, y=-x)): "Select of whole rows",
     }.items():
         with pytest.raises(ValueError, match=message):
-            write_step(Step(function, np.ones((1, 3, 4), "float32")), tmp_path / "page.html")
+            step_data(Step(function, np.ones((1, 3, 4), "float32")))
 
     @keras.saving.register_keras_serializable(package="tests")
     class Inverse(keras.layers.Layer):

@@ -129,8 +129,8 @@ def decay_bias(queries, keys):
 
 
 def _sizes_differ(*sizes):
-    """Return whether the known sizes are not all equal."""
-    return len({size for size in sizes if size is not None}) > 1
+    """Return whether the known sizes are not all equal; an exporter of torch has symbols for those it does not know."""
+    return len({size for size in sizes if isinstance(size, int)}) > 1
 
 
 def batch_and_length(x):
