@@ -1,6 +1,7 @@
 """Files and folders that experiments are told to read: missing, of another kind, empty, torn, not what they say."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import socket
@@ -14,6 +15,7 @@ from keras_seq.saving.keras_file import load_untrusted_model
 from keras_seq.tokenizers import CharacterTokenizer, load_tokenizer
 from keras_seq.training.run_folder import load_run, within
 from tests.bad_input.options import PROGRAMS, REQUIRED, options
+from tests.conftest import often
 
 WITH_CORPUS = [name for name, (_, kind) in PROGRAMS.items() if "corpus" in dict(options(kind))]
 WITH_RESUME = [name for name, (_, kind) in PROGRAMS.items() if "resume" in dict(options(kind))]
@@ -28,8 +30,7 @@ CORPORA = {
 }
 
 
-@pytest.mark.parametrize("name", WITH_CORPUS)
-@pytest.mark.parametrize("what", CORPORA)
+@often(("name", "what"), [*itertools.product(WITH_CORPUS, CORPORA)], [*zip(WITH_CORPUS, itertools.cycle(CORPORA))])
 def test_a_corpus_that_cannot_be_used(ends, tmp_path, name, what):
     content, word = CORPORA[what]
     (tmp_path / "text.txt").write_bytes(content)
@@ -113,7 +114,7 @@ SETTINGS = {  # what a config.json may say instead of the settings of an experim
 }
 
 
-@pytest.mark.parametrize("name", WITH_RESUME)
+@often("name", WITH_RESUME, ("train", "compare", "shakespeare"))
 def test_a_folder_to_go_on_with_that_holds_no_run_of_the_kind(ends, tmp_path, name):
     main = PROGRAMS[name][0]
     assert "missing" in ends(main, "--resume", "missing")

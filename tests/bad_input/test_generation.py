@@ -101,7 +101,7 @@ def test_scoring(refused, model):
         refused(lambda ids=ids: evaluator.streaming_token_losses(ids), "ids")
     for length in (0, -1, 1.5, "x", None, True, 99):
         refused(lambda length=length: evaluator.chunked_token_losses([0, 1, 2, 0], length), "length|ids")
-    for text in ("", "a", None, 7, "ad", "\ud800"):
+    for text in ("", "a", None, 7, b"ab", "ad", "\ud800"):
         refused(lambda text=text: score_text(model, VOCABULARY, text), "text|character")
 
 
@@ -132,7 +132,7 @@ TRAINING = {
         (-1, 1, NAN, "x", None, True),
         "label_smoothing",
     ),
-    "reduction": (lambda v: TokenCrossEntropy(reduction=v), ("mean", 7), "reduction"),
+    "reduction": (lambda v: TokenCrossEntropy(reduction=v), ("mean", "sum_over_batch_size", 7), "reduction"),
     "token_losses": (lambda v: token_losses(LOGITS, v), ([0, 1], 0, [[[0, 1]]]), "shape"),
     "MaskedLMMaskGenerator": (
         lambda v: MaskedLMMaskGenerator(1, 9, mask_selection_rate=v),
@@ -150,7 +150,7 @@ TRAINING = {
         (7, None, (9,), ("x",)),
         "unselectable_token_ids",
     ),
-    "BitsPerCharacter": (BitsPerCharacter, ([], "x", [-1], [[1]], [NAN], None), "characters"),
+    "BitsPerCharacter": (BitsPerCharacter, ([], "x", [-1], [[1]], [NAN], ["a"], 3, None), "characters"),
     "Train optimizer": (lambda v: training.TrainConfig(optimizer=v), ("x", None, 7), "optimizer"),
     "Train precision": (lambda v: training.TrainConfig(precision=v), ("x", None, 7), "precision"),
     "Train numbers": (lambda v: training.TrainConfig(global_clipnorm=v), (0, -1, NAN, INFINITE), "global_clipnorm"),

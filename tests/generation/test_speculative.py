@@ -93,8 +93,10 @@ def test_accepted_proposals_are_distributed_as_the_model_draws(k):
     ("model", "draft", "k"),
     [
         ("gpt2", "gru", 4),
-        ("forgetting", "gru", 3),
-        *(pytest.param(*case, marks=pytest.mark.rare) for case in (("lstm", "mamba", 1), ("mamba", "gpt2", 4))),
+        *(
+            pytest.param(*case, marks=pytest.mark.rare)
+            for case in (("forgetting", "gru", 3), ("lstm", "mamba", 1), ("mamba", "gpt2", 4))
+        ),
     ],
 )
 def test_at_temperature_0_the_ids_are_greedy(plain_loop, speculative_loop, model, draft, k):
@@ -127,6 +129,7 @@ def test_texts_have_the_probabilities_of_the_model(small):
     assert chi_square < degrees + 4 * np.sqrt(2 * degrees)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_mistakes_are_named(small):
     model = small("gpt2")
     other = GRUConfig(embedding_dim=2, units=2).build_model(V + 1)
@@ -175,6 +178,7 @@ LLAMA = {"embedding_dim": 8, "num_layers": 1, "num_heads": 2, "feed_forward_dim"
 REWOUND = {
     "gpt2": (CONFIGS["gpt2"], True),
     "llama": (LlamaConfig(**LLAMA), True),
+    "forgetting": (CONFIGS["forgetting"], True),
     "window": (LlamaConfig(**LLAMA, sliding_window=3), False),
     "lstm": (CONFIGS["lstm"], False),
     "hybrid": (HybridConfig(embedding_dim=8, num_heads=2, num_layers=2, pattern="ra", context_length=16), False),

@@ -41,7 +41,7 @@ def small(name, dtype=None, **changes):
     return model
 
 
-OFTEN = ("lstm", "mamba", "transformer", "llama")  # of each kind of signal, and heads that share keys
+OFTEN = ("lstm", "mamba", "transformer")  # of each kind of signal
 
 
 @pytest.fixture(

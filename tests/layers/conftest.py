@@ -42,6 +42,10 @@ def wide(y):
     return ops.convert_to_numpy(ops.cast(y, "float32"))
 
 
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
 def rare_on_jax(names, cases, quick):
     """Parametrize; on JAX, which compiles every eager call anew, all but the quick cases are `rare`."""
     return often(names, cases, quick if BACKEND == "jax" else cases)

@@ -15,7 +15,7 @@ from keras import ops
 import keras_seq.ops
 from keras_seq import layers
 from tests.conftest import often
-from tests.layers.conftest import compiled, rare_on_jax
+from tests.layers.conftest import compiled
 
 BACKEND = keras.backend.backend()
 B, T, S, D = 2, 5, 4, 6
@@ -340,7 +340,7 @@ def test_a_saved_model_and_a_clone_give_the_same(case, tmp_path):
         assert not {id(v) for v in model.weights} & {id(v) for v in other.weights}
 
 
-@each
+@others_are_rare(where=("tensorflow",))
 def test_a_frozen_layer_stays_frozen_when_it_is_cloned_or_loaded(case):
     """Keras's own layers of layers are trained again: it freezes those inside only when `trainable` is set."""
     layer = case.make(trainable=False)
@@ -432,7 +432,7 @@ def test_a_mask_from_an_embedding_counts_with_a_state_too(case):
 
 
 @others_are_rare(where=("tensorflow", "jax"))
-@rare_on_jax("policy", ["mixed_bfloat16", "mixed_float16", "float64"], quick=("mixed_bfloat16",))
+@often("policy", ["mixed_bfloat16", "mixed_float16", "float64"], ("mixed_bfloat16", "float64"))
 def test_precisions(case, policy):
     if policy == "float64" and BACKEND != "tensorflow":
         pytest.skip("JAX knows float64 only on request; on torch Keras multiplies float64 matrices in float32")
@@ -449,7 +449,7 @@ def test_precisions(case, policy):
 
 
 @others_are_rare(where=("tensorflow", "jax"))
-@rare_on_jax("policy", ["bfloat16", "float16"], quick=("bfloat16",))
+@often("policy", ["bfloat16", "float16"], ("bfloat16",))
 def test_weights_may_be_of_half_precision_too(case, policy):
     values = arrays(case)
     layer, reference = case.make(dtype=policy), case.make()
@@ -511,7 +511,7 @@ def test_a_training_step_moves_every_weight(case, jit_compile):
             assert (value != before[path]).mean() > 0.9, path
 
 
-@others_are_rare(where=("tensorflow", "jax"), unlike=[name for name in UNLIKE if name not in WRAPPERS])
+@others_are_rare(where=("tensorflow", "jax"), unlike=("LSTM", "GatedDeltaNet"))
 def test_compiled_equals_eager(case):
     if BACKEND == "torch":
         pytest.skip("torch.compile needs a C++ compiler and a minute")
@@ -522,7 +522,7 @@ def test_compiled_equals_eager(case):
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5 * max(1, np.abs(expected).max()))
 
 
-@others_are_rare(where=("tensorflow",), unlike=("SimpleRNN", "MinGRU"))
+@others_are_rare(where=("tensorflow",), unlike=("SimpleRNN",))
 def test_references_train_compiled_by_xla_too(case):
     if BACKEND != "tensorflow":
         pytest.skip("of JAX all is compiled; torch.compile needs a C++ compiler and a minute")

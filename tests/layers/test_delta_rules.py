@@ -8,8 +8,8 @@ from keras import ops
 from keras_seq import layers
 from keras_seq.data.synthetic import recall
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
-from tests.layers.conftest import compiled
-from tests.layers.test_linear_layers import array, drawn, inputs, of, sigmoid
+from tests.layers.conftest import compiled, sigmoid
+from tests.layers.test_linear_layers import array, drawn, inputs, of
 
 B, D, H, K, V = 2, 6, 3, 4, 5
 TOLERANCE = 1e-3 if keras.backend.backend() == "torch" else 1e-6
@@ -248,18 +248,6 @@ def test_the_decays_of_kimi_delta_attention_may_be_of_any_strength(gradients, ra
     assert all(np.isfinite(g).all() for g in gradients(loss, [*map(numpy, layer.trainable_variables), x]))
 
 
-def test_a_beta_of_two_tells_the_parity():
-    """A reflection at each one and none at each zero: the state's sign is the parity, at any distance."""
-    bits = np.random.default_rng(0).integers(0, 2, (1, 200))
-    key, value = np.zeros((1, 200, 1, 2), "float32"), np.zeros((1, 200, 1, 1), "float32")
-    key[..., 0] = 1
-    beta = 2 * bits[..., None, None].astype("float32")
-    state, no_decay = np.ones((1, 1, 2, 1), "float32"), np.zeros((1, 200, 1), "float32")
-    args = [ops.convert_to_tensor(v) for v in (key, key * beta, value, no_decay, state)]
-    y, _ = matrix_recurrence(*args, a=ops.convert_to_tensor(-key))
-    np.testing.assert_allclose(numpy(y)[..., 0, 0], 1 - 2 * (bits.cumsum(axis=1) % 2), atol=1e-5)
-
-
 def test_reflections_solve_the_word_problem_of_five():
     """A swap of two places is a reflection along their difference; each head reads one place."""
     ids, targets = recall.Permutations(11, (200, 200), (1, 1), 1).batch(0)
@@ -272,16 +260,3 @@ def test_reflections_solve_the_word_problem_of_five():
     args = [ops.convert_to_tensor(v) for v in (query, 2 * key, *zeros, places)]
     y, _ = matrix_recurrence(*args, a=ops.convert_to_tensor(-key))
     np.testing.assert_allclose(numpy(y)[0, :, :, 0], recall.ORDERS[targets[0]], atol=1e-3)
-
-
-def test_the_delta_rule_replaces_what_the_state_holds_for_a_key():
-    """Written twice with beta = 1, a key holds the second value; without the rule, the sum of both."""
-    key = np.zeros((1, 2, 1, 4), "float32")
-    key[..., 1] = 1
-    value = np.array([[[[3.0, -1.0]], [[5.0, 2.0]]]], "float32")
-    decay, state = np.zeros((1, 2, 1), "float32"), np.zeros((1, 1, 4, 2), "float32")
-    args = [ops.convert_to_tensor(v) for v in (key, key, value, decay, state)]
-    y, _ = matrix_recurrence(*args, a=-args[1])
-    np.testing.assert_allclose(numpy(y)[0, 1, 0], [5, 2])
-    y, _ = matrix_recurrence(*args)
-    np.testing.assert_allclose(numpy(y)[0, 1, 0], [8, 1])

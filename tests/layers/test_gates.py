@@ -5,12 +5,9 @@ from keras import ops
 
 from keras_seq.layers import GRU, LSTM, LayerNormLSTM, MinGRU, MinLSTM
 from keras_seq.layers.introspection import GATES, gates
+from tests.layers.conftest import sigmoid
 
 B, T, D, UNITS = 2, 4, 3, 5
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
 
 
 def lstm_gates(layer, x, h, c):
@@ -46,7 +43,7 @@ def minimal_gates(layer, x, *names):
 
 
 CASES = {
-    "lstm": (lambda: LSTM(UNITS, return_sequences=True), lambda layer, x, h, c: lstm_gates(layer, x, h, c)),
+    "lstm": (lambda: LSTM(UNITS, return_sequences=True), lstm_gates),
     "gru": (lambda: GRU(UNITS, return_sequences=True), lambda layer, x, h, c: gru_gates(layer, x, h)),
     "gru, reset before": (
         lambda: GRU(UNITS, reset_after=False, return_sequences=True),

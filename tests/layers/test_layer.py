@@ -9,7 +9,6 @@ import pytest
 from keras import ops
 
 from keras_seq import layers
-from keras_seq.layers.base.layer import SPELLINGS
 
 EXPORTED = [getattr(layers, name) for name in layers.__all__]
 LAYERS = [kind for kind in EXPORTED if inspect.isclass(kind) and issubclass(kind, keras.layers.Layer)]
@@ -50,12 +49,6 @@ def test_a_users_layer_is_described_by_its_arguments():
     with pytest.raises(NotImplementedError, match="Forgetful has no attribute factor"):
         Forgetful(2.0).get_config()
     assert ByHand(2).get_config()["size"] == 1
-
-
-def test_other_spellings_of_an_argument_are_refused_by_name():
-    for kind, given in ((layers.LSTM, "hidden_size"), (layers.MultiHeadSelfAttention, "head_dim")):
-        with pytest.raises(ValueError, match=f"{given}=3; expected {SPELLINGS[given]}"):
-            kind(3, **{given: 3})
 
 
 def test_a_layer_without_a_matrix_has_no_mode():

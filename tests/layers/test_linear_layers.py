@@ -9,7 +9,7 @@ from keras_seq.layers.linear.mixer import decay_radius
 from keras_seq.layers.linear.mlstm import mlstm
 from keras_seq.layers.linear.rwkv7_time_mix import previous_positions
 from keras_seq.ops.linear_recurrence import max_plus_recurrence
-from tests.layers.conftest import compiled
+from tests.layers.conftest import compiled, sigmoid
 from tests.layers.test_matrix_recurrence import oracle as recurrence_oracle
 
 B, T, D = 2, 7, 6
@@ -18,10 +18,6 @@ numpy = ops.convert_to_numpy
 
 def inputs(length=T, dtype="float64"):
     return np.random.default_rng(1).normal(size=(B, length, D)).astype(dtype)
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
 
 
 def of(v):

@@ -14,12 +14,6 @@ def test_the_worked_example_of_the_notes():
     np.testing.assert_allclose(h, [0.6324907, -0.0050495], atol=1e-6)
 
 
-def test_the_forget_gate_starts_at_one():
-    layer = LSTM(4, return_sequences=True)
-    layer.build((None, None, 3))
-    np.testing.assert_array_equal(layer.get_weights()[2], [0] * 4 + [1] * 4 + [0] * 8)
-
-
 def test_the_recurrent_initializer_of_the_original_is_an_option():
     layer = LSTM(64, recurrent_initializer="glorot_normal", return_sequences=True)
     layer.build((None, None, 3))

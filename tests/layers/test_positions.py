@@ -285,8 +285,6 @@ def test_a_segment_out_of_range_is_an_error_or_nan_where_it_is_not_known(bad):
 
 
 def test_wrong_segments_are_refused():
-    with pytest.raises(ValueError, match="num_segments=0; expected an integer of at least 1"):
-        SegmentEmbedding(0)
     with pytest.raises(ValueError, match=r"inputs has shape \(2, 6\); expected \[B, T, D\]"):
         SegmentEmbedding(3)(inputs(T=5)[:, 0], SEGMENTS[:, 0])
     layer = SegmentEmbedding(3)

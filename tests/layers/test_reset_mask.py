@@ -29,6 +29,8 @@ CASES = RECURRENT | {
 # what is a part of another, or resets as another does; of these and others `make test-all` runs more
 LIKE_OTHERS = ("SimpleRNN", "GRU", "GRU, reset before", "LayerNormLSTM", "MinLSTM", "GriffinRecurrentBlock")
 LIKE_OTHERS += ("GatedLinearAttention", "MLSTM", "RWKV7TimeMix", "RWKV7Blocks", "PositionalEncoding", "plain")
+LIKE_OTHERS += ("GatedDeltaNet, shared keys", "Gated DeltaProduct", "PreNormResidual")
+SCANS_AND_CHUNKS = ("MinGRU", "SelectiveStateSpace", "GatedDeltaNet")  # the others know no length
 
 
 @pytest.fixture
@@ -66,14 +68,12 @@ def by_itself(layer, x, reset_mask, mask=None):
     )
 
 
-@often("name", [*CASES], CASES.keys() - LIKE_OTHERS)
+@often("name", [*CASES], CASES.keys() - {*LIKE_OTHERS, *SCANS_AND_CHUNKS})
 def test_each_document_by_itself(make, name):
     check_documents(make(name), *inputs())
 
 
-@often(
-    "name", [*CASES], ("MinGRU", "SelectiveStateSpace", "GatedDeltaNet")
-)  # scans and chunks: the others know no length
+@often("name", [*CASES], SCANS_AND_CHUNKS)
 def test_each_document_by_itself_in_a_long_row(make, name):
     check_documents(make(name), *inputs(length=70))
 

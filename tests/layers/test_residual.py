@@ -70,13 +70,6 @@ def test_layer_normalization_without_an_offset_and_no_normalization(made, exact,
         np.testing.assert_array_equal(numpy(block(x)), numpy(centered(x)))
 
 
-def test_without_layers_it_adds_the_normalized_input(made):
-    x = inputs()
-    block = made([])
-    np.testing.assert_allclose(numpy(block(x)), x + rms(x, *block.get_weights()), atol=2e-6)
-    assert block(x, return_state=True)[1] == ()
-
-
 def test_the_state_has_an_entry_for_each_layer_that_keeps_one(made):
     block, x = made(), inputs()
     convolution, gru, _ = block.layers

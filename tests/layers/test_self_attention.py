@@ -135,7 +135,9 @@ def test_it_is_the_formula(float64, exact, randomize, options):
 
 def copy_weights(ours, theirs):
     """Ours are matrices; Keras's have an axis for the heads."""
-    for source, target in zip(ours, theirs, strict=True):
+    order = ("query", "key", "value", "attention_output")
+    targets = [v for name in order for v in theirs.trainable_weights if v.path.split("/")[-2] == name]
+    for source, target in zip(ours.trainable_weights, targets, strict=True):
         target.assign(ops.reshape(source, target.shape))
 
 
@@ -145,25 +147,11 @@ def test_keras_multi_head_attention_gives_the_same(randomize, causal):
     theirs = keras.layers.MultiHeadAttention(2, key_dim=3)  # on JAX it cannot take another value_dim
     x = ops.convert_to_tensor(inputs())
     ours(x), theirs(x, x)
-    copy_weights(randomize(ours).trainable_weights, sorted_like_ours(theirs))
+    copy_weights(randomize(ours), theirs)
     y, scores = ours(x, return_attention_scores=True)
     expected = theirs(x, x, use_causal_mask=causal, return_attention_scores=True)
     np.testing.assert_allclose(numpy(y), numpy(expected[0]), atol=2e-5)
     np.testing.assert_allclose(numpy(scores), numpy(expected[1]), atol=2e-6)
-
-
-def test_keras_grouped_query_attention_gives_the_same(randomize):
-    ours = MultiHeadSelfAttention(4, key_dim=3, num_key_value_heads=2, causal=True, sliding_window=3)
-    theirs = keras.layers.GroupQueryAttention(3, 4, 2, sliding_window=3)
-    x = ops.convert_to_tensor(inputs())
-    ours(x), theirs(x, x)
-    copy_weights(randomize(ours).trainable_weights, sorted_like_ours(theirs))
-    np.testing.assert_allclose(numpy(ours(x)), numpy(theirs(x, x, use_causal_mask=True)), atol=2e-5)
-
-
-def sorted_like_ours(layer):
-    order = ("query", "key", "value", "attention_output")
-    return [v for name in order for v in layer.trainable_weights if v.path.split("/")[-2] == name]
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
@@ -349,8 +337,9 @@ def test_cached_equals_whole(positions, cuts, capacity, sliding_window, heads):
     np.testing.assert_array_equal(numpy(state["position"]), [expected, expected])
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("cuts", [[2], [1, 2, 3, 4, 5]], ids=str)
+@pytest.mark.parametrize(
+    ("positions", "cuts"), [*zip(POSITIONS, itertools.cycle([[2], [1, 2, 3, 4, 5]]), strict=False)], ids=str
+)
 def test_padding_in_a_cache_is_skipped_too(positions, cuts):
     layer = MultiHeadSelfAttention(2, causal=True, positions=POSITIONS[positions], sliding_window=3)
     x, mask = inputs(), np.array([[0, 1, 0, 1, 1, 0], [1, 1, 1, 1, 1, 1]], bool)
@@ -463,10 +452,10 @@ def test_forget_gates_of_a_long_text_stay_precise(randomize):
     randomize(layer)
     layer.forget_dense.bias.assign([-50.0, 50.0])  # one head forgets at once, the other nothing
     state = layer.get_initial_state(B)
-    for _ in range(40):
+    for _ in range(15):
         y, state = layer(x, state=state, return_state=True)
     np.testing.assert_allclose(numpy(y)[:, 2:], numpy(layer(x))[:, 2:], atol=1e-5)
-    assert np.abs(numpy(state["decay_sum"])).max() < 500  # of one call; forty sum up to 12,000
+    assert np.abs(numpy(state["decay_sum"])).max() < 500  # of one call; all sum up to 4,500
     _, scores = layer(x, return_attention_scores=True)
     np.testing.assert_allclose(numpy(scores)[:, 0], np.broadcast_to(np.eye(6), (B, 6, 6)), atol=1e-6)
 

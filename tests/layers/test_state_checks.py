@@ -6,13 +6,12 @@ import pytest
 from keras import ops
 
 from keras_seq import layers
-from tests.layers.conftest import rare_on_jax
+from tests.conftest import often
 from tests.layers.test_state_laws import MIXERS, SINGLE
 
 X = np.random.default_rng(0).normal(size=(4, 6, 8)).astype("float32")
 STATEFUL = SINGLE | MIXERS
-QUICK = ("LSTM", "MinGRU", "SelectiveStateSpace")
-each = rare_on_jax("make", STATEFUL, QUICK)
+each = often("make", STATEFUL, ("LSTM", "MinGRU", "SelectiveStateSpace", "GatedDeltaNet", "SLSTM"))  # one check for all
 
 
 def built(make):
@@ -39,10 +38,13 @@ def test_a_state_of_other_rows_or_of_another_layer_is_refused(make):
             layer(X, state=state)
 
 
-def test_a_list_is_as_good_as_a_tuple():
+def test_a_list_is_as_good_as_a_tuple_and_a_dict_is_no_state():
+    """The parts of a dict would be read in the order of their keys: c for h."""
     layer = built(lambda: layers.LSTM(5))
-    given = layer(X[:, :2], return_state=True)[1]
-    np.testing.assert_array_equal(*(ops.convert_to_numpy(layer(X, state=kind(given))) for kind in (list, tuple)))
+    h, c = layer(X[:, :2], return_state=True)[1]
+    np.testing.assert_array_equal(*(ops.convert_to_numpy(layer(X, state=kind((h, c)))) for kind in (list, tuple)))
+    with pytest.raises(ValueError, match="state has the shapes"):
+        layer(X, state={"h": h, "c": c})
 
 
 def test_a_cache_of_other_rows_heads_or_names_is_refused():
@@ -67,13 +69,6 @@ def test_cross_attention_wants_a_context_of_its_rows():
         layer(X, context=X[:1])
     with pytest.raises(ValueError, match="state has the shapes"):
         layer(X, state=layer.project_context(X[:1]))
-
-
-MASKED = {
-    **STATEFUL,
-    "MultiHeadSelfAttention": lambda: layers.MultiHeadSelfAttention(2),
-    "PositionalEncoding": layers.PositionalEncoding,
-}
 
 
 def test_an_additive_attention_mask_is_refused_and_not_inverted():
@@ -182,9 +177,8 @@ def test_the_positions_of_a_cache_are_integers_and_its_mask_booleans():
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="only it has rows of different lengths")
-@each
-def test_a_ragged_x_is_refused_with_the_remedy(make):
+def test_a_ragged_x_is_refused_with_the_remedy():
     import tensorflow as tf
 
     with pytest.raises(ValueError, match=r"inputs is ragged; expected \[B, T, D\]: pad it"):
-        built(make)(tf.RaggedTensor.from_tensor(X))
+        layers.LSTM(5)(tf.RaggedTensor.from_tensor(X))

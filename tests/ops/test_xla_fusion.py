@@ -81,7 +81,7 @@ def test_an_optimizer_takes_the_same_steps_in_one_program(name, monkeypatch):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("norm_first", [True, pytest.param(False, marks=pytest.mark.rare)])
 def test_a_block_trains_alike_with_its_parts_compiled(monkeypatch, norm_first):
     monkeypatch.setattr(xla, "MIN_FUSED_ELEMENTS", 1)
     x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
