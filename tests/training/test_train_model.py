@@ -219,7 +219,7 @@ def test_a_run_that_was_validated_on_another_part_is_refused(finished_run, cappe
         run = shutil.copytree(folder, tmp_path / str(after))
         (run / "result.json").unlink()
         config = (run / "config.json").read_bytes()
-        with pytest.raises(training.CheckpointError, match=r"was validated by val_loss.*start a new run|another config"):
+        with pytest.raises(training.CheckpointError, match=r"was validated by val_loss|another config"):
             tiny_run(run, validation_characters=after)
         assert (run / "config.json").read_bytes() == config
 
