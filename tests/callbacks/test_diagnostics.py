@@ -60,9 +60,10 @@ def test_in_a_fit_of_ones_own_all_stands_on_the_axis_of_tokens(mixed, rows, own_
     np.testing.assert_allclose([*written["Loss/training"][1].values()], history["loss"], rtol=1e-6)
 
 
-def test_every_so_many_steps_is_counted_by_the_optimizer(mixed, rows, own_fit, events, tmp_path):
-    own_fit(mixed, GateSaturation(rows, log_dir=tmp_path, update_freq=2))
-    assert [*events(tmp_path)["diagnostics/gates/memory/input"][1]] == [2, 4, 6]
+def test_every_so_many_steps_is_counted_by_the_optimizer(rows, own_fit, events, tmp_path):
+    model = MODELS["lstm"].build_model(VOCABULARY.vocabulary_size)
+    own_fit(model, GateSaturation(rows, log_dir=tmp_path, update_freq=2))
+    assert [*events(tmp_path)["diagnostics/gates/lstm_0/input"][1]] == [2, 4, 6]
 
 
 def test_steps_that_run_without_coming_back_are_not_missed(rows, events, tmp_path):
