@@ -5,9 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from keras_seq.data import ArrayBatches, RandomWindows
+from keras_seq.data import ArrayBatches
 from keras_seq.data.arrays import MaskedLMMaskGenerator
-from keras_seq.data.pipeline import step_dataset
 
 ROWS = np.random.default_rng(0).normal(size=(7, 2))
 
@@ -44,12 +43,6 @@ def test_any_example_can_stand_anywhere():
 def test_the_rows_of_an_example_stay_together():
     batch = numbered().batch(5)
     np.testing.assert_array_equal(batch["row"], ROWS[batch["number"]])
-
-
-def test_a_dataset_is_at_over_a_range_and_begins_anywhere():
-    examples = numbered()
-    for step, batch in enumerate(examples.dataset(2, 5), start=2):
-        np.testing.assert_array_equal(batch["number"], examples.batch(step)["number"])
 
 
 def test_nested_tuples_and_a_single_example():
@@ -120,14 +113,6 @@ def test_a_step_is_the_same_whenever_it_is_asked_and_unlike_any_other():
     assert not same(one, MASKING.batch(4, ids))
     assert not same(one, dataclasses.replace(MASKING, seed=6).batch(3, ids))
     assert not same(dataclasses.replace(MASKING, seed=3).batch(5, ids), MASKING.batch(3, ids))  # (3, 5) is not (5, 3)
-
-
-def test_a_pipeline_gives_what_a_call_gives():
-    windows = RandomWindows(some_ids(500), batch_size=4, sequence_length=30, seed=5)
-    batches = step_dataset(lambda step: MASKING.batch(step, windows.batch(step)[0]), 2, 6)
-    for step, batch in enumerate(batches, 2):
-        assert same(batch, MASKING.batch(step, windows.batch(step)[0]))
-    assert step == 5
 
 
 def test_specials_and_padding_are_never_selected():

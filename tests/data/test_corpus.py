@@ -85,7 +85,7 @@ def test_pydoc_missing_from_this_python(monkeypatch):
 @given(data=st.text(st.characters(codec="utf-8"), min_size=1))
 @settings(max_examples=60, deadline=None)
 def test_a_file_is_read_as_it_is_but_for_its_line_ends(tmp_path_factory, data):
-    path = written(tmp_path_factory.mktemp("corpus") / "text", data.encode())
+    path = written(tmp_path_factory.getbasetemp() / "text", data.encode())
     loaded = load_corpus(path)
     assert loaded.text == data.replace("\r\n", "\n")
     assert loaded.sha256 == hashlib.sha256(data.encode()).hexdigest()

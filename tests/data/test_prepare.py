@@ -104,11 +104,12 @@ def test_large_files_are_divided_between_two_words_or_not_at_all(tmp_path, text,
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_no_token_is_cut_where_a_text_is_divided(tmp_path, end):
+def test_no_token_is_cut_where_a_text_is_divided(tmp_path, monkeypatch, end):
+    monkeypatch.setattr(documents, "CHUNK_BYTES", 1 << 13)
     lines = ["one word.", "", " (indented)", "two, words ", "'quoted'", "— a dash", "“¿qué?”", "слово"]
-    text = end.join(random.Random(0).choices(lines, k=20_000))
+    text = end.join(random.Random(0).choices(lines, k=4_000))
     (tmp_path / "a.txt").write_text(text, newline="")
-    parts = [part for group in divide(find_files([str(tmp_path / "a.txt")]), 1_000) for part in group]
+    parts = [part for group in divide(find_files([str(tmp_path / "a.txt")]), 200) for part in group]
     whole = Part(parts[0].file, 0, parts[0].file.size)  # read in chunks
     divided, chunks = ([text for part in some for _, text in read_texts(part)] for some in (parts, [whole]))
     assert len(divided) > 100

@@ -70,10 +70,9 @@ def test_sequential_windows_without_a_shorter_last_batch_have_one_shape():
     assert [len(x) for x, _ in values(windows.dataset(0, 7))] == [4] * 7
 
 
-@pytest.mark.parametrize("kind", [data.RandomWindows, data.PythonGeneratorWindows])
-def test_draws_depend_on_seed_and_step_alone(kind):
+def test_draws_of_a_generator_depend_on_seed_and_step_alone():
     ids = np.arange(10_000)
-    first, again, other = (kind(ids, 8, 10, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (data.PythonGeneratorWindows(ids, 8, 10, seed=seed) for seed in (1, 1, 2))
     rows = [first.batch(step)[0][:, 0].tolist() for step in range(20)]
     assert rows == [again.batch(step)[0][:, 0].tolist() for step in range(20)]
     assert rows != [other.batch(step)[0][:, 0].tolist() for step in range(20)]
@@ -145,7 +144,7 @@ def test_stateful_dataset_is_dataset_with_reset_mask():
 
 
 @given(epochs=st.integers(1, 2), **sizes)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_sequential_windows_cover_every_full_window_once_in_order(epochs, num_ids, batch_size, sequence_length):
     windows = make(data.SequentialWindows, num_ids, batch_size, sequence_length)
     batches = values(windows.dataset(0, epochs * windows.steps_per_epoch))
@@ -243,7 +242,7 @@ def test_large_batches_are_read_one_by_one(monkeypatch):
 
 def test_threads_read_their_own_steps():
     mixed = mixture()
-    steps = np.random.default_rng(1).integers(200, size=1000).tolist()
+    steps = np.random.default_rng(1).integers(100, size=400).tolist()
     with ThreadPoolExecutor(4) as threads:
         batches = [*threads.map(lambda step: mixed.batch(step)[0], steps)]
     expected = {step: mixture().batch(step)[0] for step in set(steps)}

@@ -20,8 +20,10 @@ from keras_seq.runs.living_page import write_living_page
 from keras_seq.runs.texts import SplitCorpus
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import read_metrics, run_folder, trainer, validation_sample
+from keras_seq.training.run_config import read_config
 from tests.experiments.discovery import COMPARED
 
+FILES = "config.json", "tokenizer.json", "metrics.jsonl", "model.keras", "result.json", "val_token_losses.npy"
 KEYS = {
     *("model", "seed", "parameters", "train_tokens", "train_seconds", "tokens_per_second"),
     *("val_loss_per_character", "val_sequence_length", "val_loss_per_character_streaming", "val_bits_per_character"),
@@ -34,14 +36,7 @@ def test_it_leaves_a_whole_folder_for_every_model(smoke):
     }
     for name in COMPARED:
         run = smoke.folder / f"{name}-seed0"
-        for part in (
-            "config.json",
-            "tokenizer.json",
-            "metrics.jsonl",
-            "model.keras",
-            "result.json",
-            "val_token_losses.npy",
-        ):
+        for part in FILES:
             assert (run / part).stat().st_size > 0
         assert list(run.glob("events.out.tfevents.*"))
         checkpoints = sorted(path.name for path in (run / "checkpoints").glob("step-*"))
@@ -65,14 +60,16 @@ def test_the_rows_are_of_the_same_budget_and_agree_with_the_runs(smoke):
     assert [row["model"] for row in smoke.rows] == [*COMPARED]
     assert len({(row["train_tokens"], row["val_sequence_length"], row["seed"]) for row in smoke.rows}) == 1
     text, (_, validation) = load_corpus("pydoc").text, load_corpus("pydoc").split()
-    ids = CharacterTokenizer.from_text(text).encode(validation)
+    tokenizer = CharacterTokenizer.from_text(text)
+    ids = tokenizer.encode(validation)
     for row in smoke.rows:
         assert row.keys() >= KEYS
         assert row["train_tokens"] == 20 * 4 * 32
         assert row["tokens_per_second"] == pytest.approx(row["train_tokens"] / row["train_seconds"])
         assert row["val_bits_per_character"] == pytest.approx(row["val_loss_per_character"] / math.log(2))
         run = smoke.folder / f"{row['model']}-seed0"
-        *_, last = (line for line in read_metrics(run) if line["split"] == "validation")
+        assert CharacterTokenizer.load(run / "tokenizer.json") == tokenizer  # of the whole corpus
+        *_, last = read_metrics(run, "validation")
         losses = np.load(run / "val_token_losses.npy")
         assert row["val_loss_per_character"] == pytest.approx(losses.mean(), rel=1e-5)
         # a point of the curve is of a sample of the windows
@@ -81,10 +78,8 @@ def test_the_rows_are_of_the_same_budget_and_agree_with_the_runs(smoke):
         assert last["val_loss_sample"] == pytest.approx(losses[chosen].mean(), rel=1e-5)
         # and says what the result says
         assert abs(last["val_loss_sample"] - row["val_loss"]) < 3 * sample.standard_error(losses)
-        assert (
-            json.loads((run / "result.json").read_text(encoding="utf-8")).items()
-            >= {key: value for key, value in row.items() if key not in ("model", "seed", "train_flops")}.items()
-        )
+        named = {key: value for key, value in row.items() if key not in ("model", "seed", "train_flops")}
+        assert json.loads((run / "result.json").read_text(encoding="utf-8")).items() >= named.items()
 
 
 def test_the_losses_by_window_and_position_add_up_to_the_score(smoke):
@@ -104,24 +99,15 @@ def test_perplexities_are_of_the_same_losses(smoke):
         assert row["val_word_perplexity_streaming"] == pytest.approx(math.exp(total / len(validation.split())))
 
 
-def test_the_smallest_training_learns(smoke):
+def test_the_smallest_training_of_models_of_every_kind_learns(smoke):
     for row in smoke.rows:
-        first, *_, last = (
-            line for line in read_metrics(smoke.folder / f"{row['model']}-seed0") if line["split"] == "train"
-        )
+        run = smoke.folder / f"{row['model']}-seed0"
+        first, *_, last = read_metrics(run, "train")
         assert last["loss"] < first["loss"]
-        assert row["val_loss_per_character"] < math.log(103)  # better than knowing nothing but the vocabulary
-
-
-def test_models_of_every_kind_train_in_one_comparison(smoke):
-    for row in smoke.rows:
+        # better than knowing nothing but the vocabulary
         assert max(row["val_loss_per_character"], row["val_loss_per_character_streaming"]) < math.log(103), row
-        windows = json.loads((smoke.folder / f"{row['model']}-seed0/config.json").read_text(encoding="utf-8"))[
-            "windows"
-        ]
-        assert windows == (
-            "random" if row["model"] in {"transformer", "gpt2", "llama", "hybrid", "qwen3_5"} else "stateful"
-        )
+        windows = "random" if row["model"] in ("hybrid", "transformer") else "stateful"
+        assert read_config(run)["windows"] == windows
 
 
 def test_the_curve_has_a_line_for_every_interval_and_validation(smoke):
@@ -290,11 +276,6 @@ def test_after_import_keras_seq_alone_a_process_can_load_the_models(smoke, pytho
     code = "import sys, keras, keras_seq; print(*(keras.models.load_model(p).count_params() for p in sys.argv[1:]))"
     process = python("-c", code, *paths)
     assert process.stdout.split() == [str(row["parameters"]) for row in smoke.rows], process.stderr
-
-
-def test_the_tokenizer_is_of_the_whole_corpus(smoke):
-    tokenizers = {CharacterTokenizer.load(smoke.folder / f"{name}-seed0/tokenizer.json") for name in COMPARED}
-    assert len(tokenizers) == 1
 
 
 def test_to_resume_with_another_text_is_refused(smoke, copied, fails):

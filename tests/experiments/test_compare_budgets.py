@@ -216,19 +216,8 @@ def test_seconds_matched_and_swept_and_stopped_in_between_ends_as_if_it_had_not_
     """The whole way over a text that is markup: a timed plan, a sweep, a stop, the rest by --resume."""
     corpus = tmp_path / "<script>alert(1).txt"
     corpus.write_text("".join(f"<script>alert({n % 7})</script>\n" for n in range(400)), encoding="utf-8")
-    options = [
-        "--smoke",
-        "--corpus",
-        str(corpus),
-        "--models",
-        "gru",
-        "mingru",
-        "--match",
-        "seconds",
-        "--num-seeds",
-        "2",
-    ]
-    options += ["--sweep", "learning-rate", "--sweep-factors", "0.5", "1", "--log-dir", str(tmp_path / "logs")]
+    options = "--smoke --models gru mingru --match seconds --num-seeds 2 --sweep learning-rate --sweep-factors 0.5 1"
+    options = [*options.split(), "--corpus", str(corpus), "--log-dir", str(tmp_path / "logs")]
     real, calls = compare.train_one, itertools.count()
 
     def stops(*arguments):

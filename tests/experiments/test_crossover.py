@@ -6,6 +6,7 @@ import pytest
 from experiments import crossover as study
 from keras_seq.evaluation import Difference, paired_difference
 from keras_seq.models import LANGUAGE_MODELS
+from keras_seq.models.config import tiny_config
 from keras_seq.training import TrainConfig
 from keras_seq.training.run_config import read_config
 
@@ -141,24 +142,27 @@ def test_the_report_has_a_line_for_each_model_size_and_budget(tmp_path):
     assert report.table.rows[0][:5] == ["lstm", "1,003", "1 M", "0.02", "1.500 ± 0.000"]
 
 
-def test_models_have_the_sizes_and_runs_their_budgets():
-    config = study.CrossoverConfig()
-    runs = study.plan(config, 96)
+RATES = {"lstm": 0.02, "transformer": 0.02, "mamba2": 0.01, "hybrid": 0.01}
+
+
+@pytest.mark.parametrize("models", [("lstm", "transformer"), pytest.param(tuple(RATES), marks=pytest.mark.rare)])
+def test_models_have_the_sizes_and_runs_their_budgets(models):
+    assert study.CrossoverConfig().models == tuple(RATES)
+    runs = study.plan(study.CrossoverConfig(models=models), 96)
     assert [run.budget for run in runs] == sorted(run.budget for run in runs)  # the shortest come first
-    assert len({run[:3] for run in runs}) == len(runs) == 4 * 2 * 3
+    assert len({run[:3] for run in runs}) == len(runs) == len(models) * 2 * 3
     for run in runs:
         assert run.parameters == pytest.approx(run.size, rel=0.02)
         assert run.budget <= run.steps * 12 * 64 < run.budget + 12 * 64
-    assert {run.model: run.learning_rate for run in runs} == {
-        **{"lstm": 0.02, "transformer": 0.02, "mamba2": 0.01, "hybrid": 0.01}
-    }
+        assert run.learning_rate == RATES[run.model]
 
 
 def test_learning_rates_are_those_given_or_those_of_the_optimizer():
-    sizes = {"sizes": (200_000,), "budgets": (1000,), "models": ("mamba2", "lstm")}
+    models = {name: tiny_config(name).build_model(9) for name in ("mamba2", "lstm")}
 
     def rates(**options):
-        return [run.learning_rate for run in study.plan(study.CrossoverConfig(**sizes, **options), 96)]
+        config = study.CrossoverConfig(models=tuple(models), **options)
+        return [config.learning_rate(*model) for model in models.items()]
 
     assert rates(learning_rates=(0.3, 0.2)) == [0.3, 0.2]
     assert rates(train=TrainConfig(optimizer="adamw")) == [4e-3, 0.04]

@@ -117,18 +117,15 @@ def test_more_tokens_make_what_is_finished_go_on(folder, capsys):
     assert "tokens was 50 and is 80" in capsys.readouterr().out
 
 
-def test_more_seeds_leave_the_runs_that_are_there_as_they_are(folder):
-    assert resume(folder, "--num-seeds", "3")[0] == dataclasses.replace(SAVED, num_seeds=3)
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [("--num-seeds 3", {"num_seeds": 3}), ("--models gru rnn lstm", {"models": ("gru", "rnn", "lstm")})],
+)
+def test_more_seeds_and_models_leave_the_runs_that_are_there_as_they_are(folder, words, changes):
+    assert resume(folder, *words.split())[0] == dataclasses.replace(SAVED, **changes)
     assert load_result(folder / "gru-seed0") == {"loss": 1.0}
     assert (folder / "plan.json").exists()
-
-
-def test_more_models_leave_the_runs_that_are_there_as_they_are(folder):
-    assert resume(folder, "--models", "gru", "rnn", "lstm")[0] == dataclasses.replace(
-        SAVED, models=("gru", "rnn", "lstm")
-    )
-    assert load_result(folder / "gru-seed0") == {"loss": 1.0}
-    assert resume(folder)[0].models == ("gru", "rnn", "lstm")
+    assert resume(folder)[0] == dataclasses.replace(SAVED, **changes)
 
 
 def test_while_another_process_trains_nothing_changes(folder):

@@ -32,7 +32,7 @@ MISTAKES = {
         *("--models lstm lstm", "--sizes 200k 200k | --sizes 200000 200000", "--budgets 0", "--sizes -1"),
         *(
             "--models lstm --learning-rates 0.1 0.2 | expected one for each of lstm",
-            "--corpus pydoc --sizes 9000 | 9000",
+            "--corpus pydoc --models transformer --sizes 9000 | 9000",
         ),
         *(
             "--models lstm --learning-rates 0 | --learning-rates 0.0",

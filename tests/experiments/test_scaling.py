@@ -162,6 +162,13 @@ def test_narrow_lstms_learn_at_higher_rates_and_transformers_at_one(runs):
     assert {run.train.learning_rate for run in study.plan(config, 65)} == {0.007}
 
 
+@pytest.fixture
+def unplotted(monkeypatch):
+    """The report of rows is made without its picture."""
+    monkeypatch.setattr(study, "plot", lambda *_: None)
+
+
+@pytest.mark.usefixtures("unplotted")
 def test_the_table_of_fits_gives_the_curves_back(tmp_path):
     table = cells(study.scaling_report("my text", tmp_path, some_rows()).details[0])
     lstm, pure_lstm, transformer, pure_transformer, compute, downhill = table
@@ -176,6 +183,7 @@ def test_the_table_of_fits_gives_the_curves_back(tmp_path):
     assert downhill["best N"] == "not identified"
 
 
+@pytest.mark.usefixtures("unplotted")
 def test_residuals_are_losses_less_the_curve(tmp_path):
     bent = some_rows()
     bent[2]["val_loss"] += 0.05

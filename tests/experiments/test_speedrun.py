@@ -1,9 +1,11 @@
+import functools
 import hashlib
 import importlib.util
 import json
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
 
 import keras
@@ -324,7 +326,15 @@ def test_a_recipe_names_its_backend(monkeypatch, tmp_path):
     assert all(env["OMP_NUM_THREADS"] == "1" and "KERAS_SEQ_DATA" not in env for env in started)
 
 
-def test_a_mistake_in_a_recipe_is_one_sentence(monkeypatch, tmp_path, fails):
+CRASH = "import sys; print('so far', file=sys.stderr); raise IndexError"
+
+
+@pytest.mark.parametrize("code", [pytest.param(None, marks=pytest.mark.rare), CRASH])
+def test_a_mistake_in_a_recipe_is_one_sentence(monkeypatch, tmp_path, fails, code):
+    """In its process, or in one that ends as that does, but without an import of Keras."""
+    if code is not None:
+        start = functools.partial(subprocess.Popen, [sys.executable, "-c", code])
+        monkeypatch.setattr(study.subprocess, "Popen", lambda command, **options: start(**options))
     recipe = tmp_path / "mine.py"
     recipe.write_text("def train(ids, vocabulary_size, seed):\n    print('so far')\n    raise IndexError(len(ids))\n")
     sentence = fails(

@@ -16,6 +16,7 @@ from keras_seq.layers.introspection import iter_layers
 from keras_seq.models import TransformerConfig
 from keras_seq.runs.folders import dataclass_from_dict
 from keras_seq.runs.texts import SplitCorpus
+from tests.conftest import often
 
 SMALL = TransformerPartsConfig(sequence_length=8, transformer=TransformerConfig(16, 2, 4, 32))
 
@@ -61,19 +62,25 @@ def test_one_seed_gives_no_interval(drawn):
     assert "no other variant" in study.verdict(study.by_variant(rows(baseline=[2])))
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_a_variant_differs_by_what_it_says(name):
-    (baseline, batch_size), (variant, size) = (SMALL.variant(each, 11) for each in (study.BASELINE, name))
+@pytest.fixture(scope="module")
+def baseline():
+    """The config of the baseline, its batch size and its number of parameters."""
+    config, batch_size = SMALL.variant(study.BASELINE, 11)
+    return config, batch_size, config.build_model(11).count_params()
+
+
+@often("name", [*PARTS], {*PARTS} - {"deeper"})
+def test_a_variant_differs_by_what_it_says(baseline, name):
+    (baseline, batch_size, count), (variant, size) = baseline, SMALL.variant(name, 11)
     fields = dataclasses.asdict(variant)
     changes = {**PARTS[name], "batch_size": PARTS[name].get("batch_size", 12)}
     assert (batch_size, size) == (12, changes.pop("batch_size"))
     assert {key: fields[key] for key in changes} == changes
     if name not in MATCHED:
         assert fields == dataclasses.asdict(baseline) | changes
-    models = [config.build_model(11) for config in (baseline, variant)]
-    counts = [model.count_params() for model in models]
-    assert counts[1] == pytest.approx(counts[0], rel=0.1)  # at these sizes
-    block = next(layer for layer in iter_layers(models[1]) if isinstance(layer, TransformerBlock))
+    model = variant.build_model(11)
+    assert model.count_params() == pytest.approx(count, rel=0.1)  # at these sizes
+    block = next(layer for layer in iter_layers(model) if isinstance(layer, TransformerBlock))
     expected = [0.0, 4.0] if fields["activation"] == "relu_squared" else [-0.0455, 1.9545]  # relu^2, gelu
     np.testing.assert_allclose(block.activation(np.array([-2.0, 2.0], "float32")), expected, atol=1e-3)
 

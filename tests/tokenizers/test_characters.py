@@ -29,7 +29,7 @@ def test_ids_are_places_in_code_point_order(text, oov_token):
 
 
 @given(text=texts, oov_token=oov_tokens)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_round_trip_of_any_text(text, oov_token):
     vocabulary = CharacterTokenizer.from_text(text, oov_token)
     ids = vocabulary.encode(text)
@@ -49,7 +49,7 @@ def test_an_unknown_character_is_id_0_and_decodes_to_one_character(known, text):
 
 
 @given(known=texts, text=texts)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_an_unknown_character_is_an_error_that_names_it_and_its_position(known, text):
     vocabulary = CharacterTokenizer.from_text(known)
     strangers = [position for position, character in enumerate(text) if character not in known]

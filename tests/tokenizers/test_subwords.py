@@ -13,26 +13,8 @@ from keras_seq.tokenizers.subwords import pack_segments
 PYDOC = load_corpus("pydoc").text[:30_000]
 PAIRS = BytePairTokenizer.from_text(PYDOC, vocabulary_size=600)
 PIECES = WordPieceTokenizer.from_text(PYDOC, vocabulary_size=600)
-any_texts = st.text(st.characters(codec="utf-8"), max_size=40) | st.lists(
-    st.sampled_from(
-        [
-            "the ",
-            "function",
-            " ",
-            "\n\n",
-            "é",
-            "e\u0301",
-            "漢字",
-            "👩‍👩‍👧",
-            "\x00",
-            "\r",
-            "[UNK]",
-            "[CLS]",
-            "'s",
-            "\ufffd",
-        ]
-    )
-).map("".join)
+ODD = ["the ", "function", " ", "\n\n", "é", "e\u0301", "漢字", "👩‍👩‍👧", "\x00", "\r", "'s", "\ufffd", *SPECIAL_TOKENS]
+any_texts = st.text(st.characters(codec="utf-8"), max_size=40) | st.lists(st.sampled_from(ODD)).map("".join)
 unk = SPECIAL_TOKENS["[UNK]"]
 
 
@@ -44,7 +26,7 @@ def test_special_tokens_have_the_first_ids():
 
 
 @given(text=any_texts)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_byte_pairs_give_any_text_back_and_never_an_unknown(text):
     ids = PAIRS.encode(text).tolist()
     assert PAIRS.decode(ids) == text
@@ -206,7 +188,7 @@ def popped(first, second, room):
 
 
 @given(first=st.integers(0, 40), second=st.integers(0, 40), room=st.integers(0, 90))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_shares_are_those_of_the_loop(first, second, room):
     ids = pack_segments([[5] * first], [[6] * second], room + 3)["token_ids"]
     assert ((ids == 5).sum(), (ids == 6).sum()) == popped(first, second, room)

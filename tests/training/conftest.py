@@ -36,8 +36,8 @@ def tiny_run(ids):
 
     def tiny_run(folder, name="lstm", precision="float32", **train):
         keras.utils.set_random_seed(3)
-        train = {"warmup_steps": 2, "validate_every": STEPS, "checkpoint_every": 4, "sample_length": 3, **train}
-        train = TrainConfig(precision=precision, **train)
+        train = {"warmup_steps": 2, "log_every": 3, "validate_every": STEPS, "checkpoint_every": 4, **train}
+        train = TrainConfig(precision=precision, sample_length=3, **train)
         sizes = {"batch_size": BATCH, "sequence_length": LENGTH, "seed": 1}
         windows = (
             StatefulWindows(ids[:120], reset_prob=0.3, **sizes) if name == "lstm" else RandomWindows(ids[:120], **sizes)

@@ -35,7 +35,7 @@ def fit(tmp_path):
     def fit(every, at_once=1, callbacks=(), poison=None, last=STEPS):
         keras.utils.set_random_seed(0)
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-        model.compile(AdamW(0.1), "mse", steps_per_execution=at_once, jit_compile=False)
+        model.compile(AdamW(0.1), "mse", steps_per_execution=at_once, jit_compile=False, run_eagerly=at_once == 1)
         model.optimizer.build(model.trainable_variables)
         random = np.random.default_rng(1)
         x, y = random.normal(size=(STEPS * 3, 2)), random.normal(size=(STEPS * 3, 1))

@@ -68,7 +68,7 @@ def test_from_a_gradient_that_is_no_number_on_no_step_is_made_but_every_one_is_c
     assert optimizer.describe_nonfinite() == "The gradient (of second)"
 
 
-@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("bad", [BAD[0], pytest.param(BAD[1], marks=pytest.mark.rare)])
 def test_a_loss_that_is_no_number_is_noticed_though_its_gradients_are_some(bad):
     """In `fit`, compiled where the backend compiles: of six batches the third has such a loss."""
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="line")])
@@ -161,7 +161,7 @@ def test_a_model_in_float16_survives_overflow_in_steps_that_run_at_once():
     layer = keras.layers.Dense(1, dtype="mixed_float16")
     model = keras.Sequential([keras.Input((2,)), layer])
     optimizer = AdamW(0.1, loss_scale_factor=2.0**30)
-    model.compile(optimizer, "mse", steps_per_execution=SEVERAL**3, auto_scale_loss=False)
+    model.compile(optimizer, "mse", steps_per_execution=SEVERAL**3, auto_scale_loss=False, jit_compile=False)
     before = weights(model)[0]
     model.fit(np.ones((24, 2)), np.ones((24, 1)), batch_size=1, shuffle=False, verbose=0)
     assert float(optimizer.loss_scale_factor) < 2.0**20
@@ -182,7 +182,7 @@ def test_accumulating_batches_is_a_batch_as_large_as_all_of_them(kind):
         keras.utils.set_random_seed(0)
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
         optimizer = kind(0.1, global_clipnorm=0.1, **options)
-        model.compile(optimizer, "mse")
+        model.compile(optimizer, "mse", jit_compile=False)
         model.fit(x[:rows], y[:rows], batch_size=batch_size, shuffle=False, verbose=0)
         ends.append((optimizer, weights(model)))
     (several, got), (one, expected) = ends

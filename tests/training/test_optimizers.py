@@ -224,17 +224,6 @@ def test_a_table_of_numbers_is_no_matrix_and_goes_to_adam(randomize, blocks):
     np.testing.assert_allclose(ops.convert_to_numpy(kernel), expected, atol=1e-5)
 
 
-def test_unclipped_adamw_is_that_of_keras(variables):
-    copies = {name: keras.Variable(ops.convert_to_numpy(v), name="copy") for name, v in variables.items()}
-    ours, theirs = AdamW(RATE, global_clipnorm=None), keras.optimizers.AdamW(RATE)
-    for step in random_gradients(variables, 3):
-        apply(ours, variables, step)
-        apply(theirs, copies, step)
-    atol = 3e-6 if keras.backend.backend() == "torch" else 1e-6  # its fused Adam rounds 1 - beta_2^t in float32
-    for name, expected in numpy(copies).items():
-        np.testing.assert_allclose(numpy(variables)[name], expected, atol=atol, err_msg=name)
-
-
 @pytest.mark.parametrize("ns_steps", [1, 2, 3])
 @pytest.mark.parametrize("shape", [(4, 4), (3, 20), (20, 3), (1, 5)])
 def test_singular_values_go_through_the_polynomials(shape, ns_steps):
@@ -397,13 +386,14 @@ def test_a_clip_that_is_no_length_is_refused(kind, global_clipnorm):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_as_train_has_it_lowers_the_loss(name):
     train, family = TrainConfig(optimizer=name), types.SimpleNamespace(loops=False)
-    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
     optimizer = OPTIMIZERS[name](train.peak_learning_rate(family), **train.optimizer_options(family, 10))
-    model.compile(optimizer, "mse", run_eagerly=True)
-    random = np.random.default_rng(0)
-    x = random.normal(size=(16, 6))
-    y = x @ random.normal(size=(6, 3)) + 1
-    losses = model.fit(x, y, batch_size=16, epochs=5, shuffle=False, verbose=0).history["loss"]
+    random, losses = np.random.default_rng(0), []
+    x, solution = random.normal(size=(16, 6)), random.normal(size=(6, 3))
+    weight = keras.Variable(random.normal(size=(6, 3)), name="weight")
+    for _ in range(5):
+        error = x @ (ops.convert_to_numpy(weight) - solution)
+        losses.append(np.square(error).mean())
+        optimizer.apply([ops.array(2 * x.T @ error / error.size, "float32")], [weight])
     assert all(after < before for before, after in itertools.pairwise(losses)), losses
 
 
@@ -518,16 +508,6 @@ def test_the_inverse_square_root_is_the_papers_formula_with_steps_from_one(embed
     np.testing.assert_allclose([float(schedule(step)) for step in steps], expected, rtol=1e-5)
 
 
-def test_the_inverse_square_root_rises_to_its_peak_at_the_end_of_the_warmup_and_falls():
-    schedule = InverseSqrtDecay(64, warmup_steps=10, factor=3.0)
-    rates = [float(schedule(step)) for step in range(41)]
-    assert int(np.argmax(rates)) == 9
-    assert max(rates) == pytest.approx(3.0 / (64 * 10) ** 0.5)
-    np.testing.assert_allclose(np.diff(rates[:10]), rates[0], rtol=1e-4)  # a straight line from zero
-    assert rates[39] == pytest.approx(rates[9] / 2)  # four times as many steps
-    assert (np.diff(rates[9:]) < 0).all()
-
-
 @pytest.mark.parametrize(
     "schedule", [WarmupLinearDecay(0.3, 20, 5, final_lr_fraction=0.1), InverseSqrtDecay(64, 10, factor=3.0)]
 )
@@ -543,17 +523,6 @@ def test_an_argument_of_the_inverse_square_root_out_of_its_range_is_refused_by_n
     name, value = list(options.items())[-1]
     with pytest.raises(ValueError, match=f"{name}={value}; expected"):
         InverseSqrtDecay(**options)
-
-
-def test_the_adam_part_is_that_of_keras(variables):
-    rest = {name: v for name, v in variables.items() if name not in HIDDEN}
-    copies = {name: keras.Variable(ops.convert_to_numpy(v), name="copy") for name, v in rest.items()}
-    ours, theirs = Muon(RATE, global_clipnorm=None), keras.optimizers.Adam(0.2 * RATE, beta_2=0.99, epsilon=1e-8)
-    for step in random_gradients(rest, 3):
-        apply(ours, rest, step)
-        apply(theirs, copies, step)
-    for name, expected in numpy(copies).items():
-        np.testing.assert_allclose(numpy(rest)[name], expected, atol=1e-5, err_msg=name)
 
 
 def test_adam_is_adamw_without_decay(variables):

@@ -175,8 +175,10 @@ def test_another_tokenizer_is_refused_by_whichever_file_is_there(bare_run):
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_the_lock_is_held_until_everything_is_written(tiny_run, tmp_path, monkeypatch):
-    held, write = [], run_folder.write_result
+def test_the_lock_is_held_until_everything_is_written(run, finished_run, tiny_run, monkeypatch):
+    held, write, whole = [], run_folder.write_result, finished_run[1]
+    path = run / "metrics.jsonl"
+    text = path.read_text()
 
     def checked_write(folder, result):
         with pytest.raises(BlockingIOError), lock_run(folder):
@@ -185,20 +187,18 @@ def test_the_lock_is_held_until_everything_is_written(tiny_run, tmp_path, monkey
         write(folder, result)
 
     monkeypatch.setattr(trainer, "write_result", checked_write)
-    whole = tiny_run(tmp_path / "run")
-    assert held[0] >= {"model.keras", "val_token_losses.npy", "tokenizer.json", ".pid"}
-    assert not (tmp_path / "run/.pid").exists()
-    assert load_result(tmp_path / "run") == json.loads(json.dumps(whole))
-    parts = shutil.copytree(tmp_path / "run", tmp_path / "parts")
-    path = parts / "metrics.jsonl"
-    text = path.read_text()
+    assert load_result(run) == json.loads(json.dumps(whole))
     for damaged in (f"{text}1\n", text[: len(text) // 2]):
         path.write_text(damaged)
         with pytest.warns(UserWarning, match=r"metrics\.jsonl is corrupt; it is written again"):
-            assert load_result(parts) is None
+            assert load_result(run) is None
+    for name in ("model.keras", "val_token_losses.npy", "tokenizer.json", "result.json"):
+        (run / name).unlink()
     with pytest.warns(UserWarning, match="are restored from the checkpoint"):
-        assert steps_only(tiny_run(parts)) == steps_only(whole)
+        assert steps_only(tiny_run(run)) == steps_only(whole)
     assert path.read_text() == text
+    assert held[0] >= {"model.keras", "val_token_losses.npy", "tokenizer.json", ".pid"}
+    assert not (run / ".pid").exists()
 
 
 VALUE = {"b": (1, 2.5, 1e-300), "a": {"ü": None, "text": "Œ\n"}}

@@ -57,27 +57,40 @@ def none(first, last):
     return Batches()(first, last)
 
 
+def train_line(folder, batches=None, steps=STEPS, callbacks=(), losses=(), seed=0, eager=True, final=None, **train):
+    """Train a line in a folder; return its weights and the lines of metrics.jsonl, without clocks."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])  # named otherwise every time
+    model.compile(AdamW(0.1), "mse", run_eagerly=eager, jit_compile=False)
+    model.optimizer.build(model.trainable_variables)
+    train = TrainConfig(**{"log_every": 2, "validate_every": 2, "checkpoint_every": 2, **train})
+    values = iter(losses)
+
+    def validate():
+        return Summaries({"val_loss": next(values, 1.0)})
+
+    more = {"config": {"seed": seed}, "callbacks": callbacks, "final_validate_fn": final}
+    fit_resumable(folder, model, batches or Batches(), 6, steps, train, validate, **more)
+    return model.get_weights(), lines(folder)
+
+
 @pytest.fixture
 def line(tmp_path):
-    """Trains a line in a folder; returns its weights and the lines of metrics.jsonl, without clocks."""
+    return lambda name="run", *arguments, **options: train_line(tmp_path / name, *arguments, **options)
 
-    def line(name="run", batches=None, steps=STEPS, callbacks=(), losses=(), seed=0, eager=True, final=None, **train):
-        keras.utils.set_random_seed(0)
-        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])  # named otherwise every time
-        model.compile(AdamW(0.1), "mse", run_eagerly=eager, jit_compile=False)
-        model.optimizer.build(model.trainable_variables)
-        train = TrainConfig(**{"log_every": 2, "validate_every": 2, "checkpoint_every": 2, **train})
-        values = iter(losses)
 
-        def validate():
-            return Summaries({"val_loss": next(values, 1.0)})
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a run at its defaults, and what `line` returns of it."""
+    folder = tmp_path_factory.mktemp("line") / "run"
+    return folder, train_line(folder)
 
-        folder, batches = tmp_path / name, batches or Batches()
-        more = {"config": {"seed": seed}, "callbacks": callbacks, "final_validate_fn": final}
-        fit_resumable(folder, model, batches, 6, steps, train, validate, **more)
-        return model.get_weights(), lines(folder)
 
-    return line
+@pytest.fixture
+def whole(finished, tmp_path):
+    """What `line` returns of a run at its defaults, which is done already."""
+    shutil.copytree(finished[0], tmp_path / "run")
+    return finished[1]
 
 
 def lines(folder):
@@ -151,8 +164,8 @@ def test_intervals_may_change_at_a_step_that_is_none_of_theirs(line):
     assert [entry["step"] for entry in after if entry["split"] == "train"] == [2, 4, 6, 8]
 
 
+@pytest.mark.usefixtures("whole")
 def test_a_longer_run_goes_on_where_the_shorter_ended_and_a_shorter_is_refused(line):
-    line()
     longer = line(steps=12)
     assert_same(longer, line("at once", steps=12))  # this learning rate has no end to move
     with pytest.raises(CheckpointError, match=r"length\.steps was 12 and is 10"):
@@ -171,12 +184,11 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize(("steps", "names"), [(8, DAMAGES), (12, ["the last byte gone"])])
-def test_curves_that_are_corrupt_are_written_again_from_the_checkpoint(line, tmp_path, steps, names):
-    line("whole")
-    written = (tmp_path / "whole/metrics.jsonl").read_bytes()
+def test_curves_that_are_corrupt_are_written_again_from_the_checkpoint(line, finished, tmp_path, steps, names):
+    written = (finished[0] / "metrics.jsonl").read_bytes()
     for name in names:
         damage = DAMAGES[name]
-        path = shutil.copytree(tmp_path / "whole", tmp_path / name) / "metrics.jsonl"
+        path = shutil.copytree(finished[0], tmp_path / name) / "metrics.jsonl"
         path.write_bytes(damage(written))
         with pytest.warns(UserWarning, match=r"metrics\.jsonl is corrupt: the lines up to step 8 .*kept as"):
             line(name, steps=steps)
@@ -184,22 +196,19 @@ def test_curves_that_are_corrupt_are_written_again_from_the_checkpoint(line, tmp
         assert path.with_name("metrics.jsonl.corrupt").read_bytes() == damage(written), name
 
 
-def test_curves_that_are_gone_are_written_again_too(line, tmp_path):
-    _, logged = line()
+def test_curves_that_are_gone_are_written_again_too(line, whole, tmp_path):
     (tmp_path / "run/metrics.jsonl").unlink()
     with pytest.warns(UserWarning, match=r"metrics\.jsonl is missing: the lines up to step 8"):
-        assert line()[1] == logged
+        assert_same(line(), whole)
 
 
-def test_what_follows_the_lines_of_the_checkpoint_is_dropped_whatever_it_is(line, tmp_path):
-    _, logged = line()
+def test_what_follows_the_lines_of_the_checkpoint_is_dropped_whatever_it_is(line, whole, tmp_path):
     with open(tmp_path / "run/metrics.jsonl", "ab") as file:
         file.write(b'1\n{}\n\0\0\n{"step": 8')
-    assert line()[1] == logged
+    assert_same(line(), whole)
 
 
-def test_a_config_that_is_corrupt_is_written_again_from_the_checkpoint(line, tmp_path):
-    whole = line()
+def test_a_config_that_is_corrupt_is_written_again_from_the_checkpoint(line, whole, tmp_path):
     path = tmp_path / "run/config.json"
     written = path.read_bytes()
     for damage in (b"", written.replace(b'"seed": 0', b'"seed": 1')):
@@ -383,8 +392,8 @@ def test_a_tracker_that_is_not_installed_is_refused_before_anything_is_written(l
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_reported_and_what_was_there_goes_on(line, tmp_path, monkeypatch):
-    whole, fsync, left = line("whole"), os.fsync, 0
+def test_a_full_disk_is_reported_and_what_was_there_goes_on(line, whole, tmp_path, monkeypatch):
+    fsync, left = os.fsync, 0
 
     def full(number):
         nonlocal left

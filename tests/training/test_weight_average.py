@@ -102,6 +102,7 @@ def test_a_first_step_that_overflows_leaves_the_average_at_the_first_weights():
     assert_close(model.get_weights(), [w + 1 for w in before], rtol=0)
 
 
+@pytest.mark.usefixtures("eagerly")  # the fault was JAX's
 def test_a_fit_goes_on_from_the_average_that_the_one_before_ended_with():
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     loss = keras.losses.MeanSquaredError()

@@ -74,15 +74,6 @@ def test_rows_of_a_batch_are_drawn_one_by_one():
     assert len({tuple(row) for row in rows_of(Reversal(26, 8, 8, 200)).tolist()}) == 200
 
 
-def test_a_dataset_is_at_over_a_range_and_begins_anywhere():
-    batches = [tuple(ids.tolist() for ids in TASK.batch(step)) for step in range(2, 5)]
-    assert [tuple(ids.tolist() for ids in batch) for batch in TASK.dataset(2, 5).as_numpy_iterator()] == batches
-    assert [tuple(ids.tolist() for ids in batch) for batch in TASK.dataset(3).take(2).as_numpy_iterator()] == batches[
-        1:
-    ]
-    assert list(TASK.dataset(3, 3)) == []
-
-
 @pytest.mark.parametrize("length", [1, 4, 12])
 def test_of_one_length_every_position_has_a_target(length):
     task = TASK.with_length(length)
