@@ -199,7 +199,7 @@ def score_ensemble(
     run.mkdir(parents=True, exist_ok=True)
     run_folder.write_checksummed(run / "config.json", saved)
     data.tokenizer.save(run / "tokenizer.json")
-    save_model(run / "model.keras", ensemble)
+    save_model(ensemble, run / "model.keras")
     training.write_result(run, result)
     return result
 

@@ -1,8 +1,13 @@
-"""The retired words of docs/glossary.md are in no identifier, option, key or column of the project."""
+"""Same name, same meaning: retired words of docs/glossary.md are in no name, and what Keras has too takes the same."""
 
 import ast
+import importlib
+import inspect
 import pathlib
 import re
+
+import keras
+import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted([*ROOT.glob("keras_seq/**/*.py"), *ROOT.glob("experiments/**/*.py"), *ROOT.glob("docs/*.py")])
@@ -57,3 +62,26 @@ def test_no_retired_word_is_in_a_name():
     }
     hits |= {f"{path}: the file's name: {word}" for path in SOURCES for word in words_of(path.stem) & retired}
     assert not hits, sorted(hits)
+
+
+KERAS = (keras.layers, keras.losses, keras.metrics, keras.optimizers, keras.saving)
+NAMES_OF_KERAS = {"path": "filepath"}  # our word, Keras's word
+
+
+def by_position(function):
+    """Return the names of the arguments that may be given by position, in Keras's words."""
+    parameters = inspect.signature(function).parameters.values()
+    positional = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    return [NAMES_OF_KERAS.get(name, name) for name in positional]
+
+
+@pytest.mark.parametrize("package", ["layers", "evaluation", "training", "saving"])
+def test_what_has_a_name_of_keras_takes_its_arguments_by_position(package):
+    module, compared = importlib.import_module(f"keras_seq.{package}"), []
+    for name in module.__all__:
+        theirs = next((getattr(home, name) for home in KERAS if hasattr(home, name)), None)
+        if theirs is not None:
+            taken = by_position(getattr(module, name))
+            assert taken == by_position(theirs)[: len(taken)], name
+            compared.append(name)
+    assert compared

@@ -185,7 +185,7 @@ class CTC(keras.losses.Loss):
     0.288
     """
 
-    def __init__(self, blank: int = 0, reduction: str | None = "sum_over_batch_size", name: str = "ctc", **kwargs):
+    def __init__(self, *, blank: int = 0, reduction: str | None = "sum_over_batch_size", name: str = "ctc", **kwargs):
         super().__init__(name=name, reduction=reduction, dtype="float32", **kwargs)
         self.blank = checks.integer("blank", blank, 0)
 

@@ -49,16 +49,19 @@ class UntrustedModelError(ValueError):
     """Raised for a file that does not hold a model of keras_seq, or may be harmful."""
 
 
-def save_model(path: str | os.PathLike, model) -> None:
+def save_model(model: keras.Model, path: str | os.PathLike) -> None:
     """Write a model without optimizer and loss, so that loading it needs no training code; adapters are merged.
 
     Args:
-        path: The `.keras` file to write, atomically.
         model: A built Keras model.
+        path: The `.keras` file to write, atomically.
 
     Raises:
+        ValueError: It is no model.
         OSError: The file cannot be written.
     """
+    if not isinstance(model, keras.Model):
+        raise ValueError(f"model={model!r}; expected a Keras model, and the path after it.")
     copy = _copy(model, model.get_config())
     with atomic_write(path) as temporary:
         copy.save(temporary)

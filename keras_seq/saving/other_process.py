@@ -19,7 +19,7 @@ def write_in_another_process(model, path, format: str, backend: str, tokenizer, 
     """Save the model, and let a process with the other backend load it and write the file; return why it could not."""
     with tempfile.TemporaryDirectory() as folder:
         saved, written, request = (pathlib.Path(folder, name) for name in ("model.keras", "written", "request.json"))
-        save_model(saved, model)
+        save_model(model, saved)
         config = None if tokenizer is None else tokenizer.get_config()
         modules = {type(layer).__module__ for layer in iter_layers(model, attributes=True)}
         others = sorted(name for name in modules if name.split(".")[0] not in ("keras", "keras_seq", "__main__"))

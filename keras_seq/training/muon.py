@@ -155,6 +155,7 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
     def __init__(
         self,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.02,
+        *,
         adam_lr_ratio: float = 0.2,
         momentum: float = 0.95,
         adam_beta_1: float = 0.9,
@@ -281,7 +282,7 @@ class NorMuon(Muon):
     """Update hidden matrices by Muon with normalized neurons, and all other weights by AdamW.
 
     Args:
-        *args: Arguments of `Muon`.
+        learning_rate: As for `Muon`.
         neuron_beta_2: Decay of the mean squares of the columns, from 0 up to but not including 1.
         name: Name of the optimizer.
         **kwargs: Arguments of `Muon`.
@@ -290,8 +291,8 @@ class NorMuon(Muon):
         ValueError: If `neuron_beta_2` is out of its range, or as `Muon`.
     """
 
-    def __init__(self, *args, neuron_beta_2: float = 0.95, name: str = "normuon", **kwargs):
-        super().__init__(*args, name=name, **kwargs)
+    def __init__(self, learning_rate=0.02, *, neuron_beta_2: float = 0.95, name: str = "normuon", **kwargs):
+        super().__init__(learning_rate, name=name, **kwargs)
         self.neuron_beta_2 = checks.fraction("neuron_beta_2", neuron_beta_2)
 
     def build(self, variables):

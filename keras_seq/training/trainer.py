@@ -354,7 +354,7 @@ def train_model(
         logger, summaries = trainer.fit()
         if tokenizer is not None:
             tokenizer.save(folder / "tokenizer.json")
-        save_model(folder / "model.keras", model)
+        save_model(model, folder / "model.keras")
         tokens, characters = logger.step * tokens_per_step, trainer.characters_per_token
         result = {
             "parameters": model.count_params(),

@@ -120,7 +120,7 @@ def test_a_draft_changes_no_greedy_text(tmp_path, capsys, fails):
         (tmp_path / name).mkdir()
         each.save(tmp_path / name / "tokenizer.json")
         config = LSTMConfig(embedding_dim=4, units=6 if name == "model" else 3)
-        save_model(tmp_path / name / "model.keras", config.build_model(each.vocabulary_size))
+        save_model(config.build_model(each.vocabulary_size), tmp_path / name / "model.keras")
     options = [str(tmp_path / "model"), "--prompt", "The ", "--max-new-tokens", "12", "--temperature", "0"]
     generate.main(options)
     plain = capsys.readouterr().out

@@ -99,11 +99,11 @@ def test_a_mistake_is_named_in_one_sentence(smoke, fails, run, options, names):
 def test_a_run_of_another_kind_is_refused(fails, tmp_path):
     TOKENIZER.save(tmp_path / "tokenizer.json")
     save_model(
-        tmp_path / "model.keras", MODELS["bilstm"](embedding_dim=2, units=2).build_model(TOKENIZER.vocabulary_size)
+        MODELS["bilstm"](embedding_dim=2, units=2).build_model(TOKENIZER.vocabulary_size), tmp_path / "model.keras"
     )
     assert "not a language model" in fails(inspect_model.main, tmp_path)
     members = [LSTMConfig(embedding_dim=2, units=2).build_model(TOKENIZER.vocabulary_size) for _ in range(2)]
-    save_model(tmp_path / "model.keras", Ensemble(members))
+    save_model(Ensemble(members), tmp_path / "model.keras")
     assert "Ensemble; expected a LanguageModel, such as one of its members" in fails(inspect_model.main, tmp_path)
 
 

@@ -142,6 +142,6 @@ def test_a_run_of_another_kind_is_refused(smoke, fails, tmp_path):
     _, tokenizer = load_run(smoke.folder / "lstm-seed0")
     tokenizer.save(tmp_path / "tokenizer.json")
     save_model(
-        tmp_path / "model.keras", MODELS["bilstm"](embedding_dim=2, units=2).build_model(tokenizer.vocabulary_size)
+        MODELS["bilstm"](embedding_dim=2, units=2).build_model(tokenizer.vocabulary_size), tmp_path / "model.keras"
     )
     assert "not a language model" in fails(experiment.main, tmp_path, "--text", "ab")

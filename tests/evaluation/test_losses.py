@@ -57,6 +57,13 @@ def test_the_loss_is_the_sum_over_real_tokens_by_their_number(batch, smoothing):
         assert float(got) == pytest.approx(losses[tokens].mean(), rel=1e-5), options
 
 
+def test_without_a_mask_or_smoothing_it_is_that_of_keras(batch):
+    logits, targets = batch
+    theirs = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(targets, logits)
+    assert float(token_cross_entropy(logits, targets)) == pytest.approx(float(theirs), rel=1e-6)
+    assert float(TokenCrossEntropy()(targets, logits)) == pytest.approx(float(theirs), rel=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
 def test_half_and_double_logits_are_summed_in_float32(batch, dtype):
     logits, targets = batch

@@ -112,7 +112,7 @@ def _zipped(members):
 
 
 def _archive():
-    save_model(FOLDER / "honest.keras", LSTMConfig(3, 4).build_model(5))
+    save_model(LSTMConfig(3, 4).build_model(5), FOLDER / "honest.keras")
     with zipfile.ZipFile(FOLDER / "honest.keras") as written:
         return {name: written.read(name) for name in written.namelist()}
 

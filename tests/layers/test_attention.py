@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -152,3 +153,12 @@ def test_dropout_meets_the_values_but_not_the_weights_returned():
     y, weights = attention(q, k, v, dropout=ops.zeros_like)
     assert not ops.convert_to_numpy(y).any()
     np.testing.assert_allclose(ops.convert_to_numpy(weights).sum(-1), 1, rtol=1e-5)
+
+
+def test_it_agrees_with_keras():
+    q, k, v = random_qkv(groups=4, V=6, dtype="float32")
+    mask = np.tril(np.ones((3, 5), bool), 2)
+    expected = ops.nn.dot_product_attention(q, k, v, mask=np.broadcast_to(mask, (2, 4, 3, 5)))
+    got = attention(q, k, v, mask)[0]
+    np.testing.assert_allclose(ops.convert_to_numpy(got), ops.convert_to_numpy(expected), atol=1e-5)
+    assert keras.backend.standardize_dtype(got.dtype) == "float32"

@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 from hypothesis import given
@@ -52,6 +53,16 @@ def test_it_is_the_formula(float64, exact, made, size, length, use_bias):
     y, state = layer(x, state=ops.convert_to_tensor(before), return_state=True)
     np.testing.assert_allclose(numpy(y), oracle(layer, x, before), **exact)
     np.testing.assert_allclose(numpy(state), np.concatenate([before, x], axis=1)[:, 1 - size :], rtol=1e-6)
+
+
+def test_keras_depthwise_convolution_gives_the_same(made):
+    ours, theirs = made(), keras.layers.DepthwiseConv1D(K)
+    x = inputs()
+    padded = np.pad(x, [(0, 0), (K - 1, 0), (0, 0)])
+    theirs.build(padded.shape)
+    kernel, bias = ours.get_weights()
+    theirs.set_weights([kernel[::-1, :, None], bias])
+    np.testing.assert_allclose(numpy(ours(x)), numpy(theirs(padded)), atol=2e-6)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])

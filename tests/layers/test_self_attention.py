@@ -154,6 +154,15 @@ def test_keras_multi_head_attention_gives_the_same(randomize, causal):
     np.testing.assert_allclose(numpy(scores), numpy(expected[1]), atol=2e-6)
 
 
+def test_keras_grouped_query_attention_gives_the_same(randomize):
+    ours = MultiHeadSelfAttention(4, key_dim=3, num_key_value_heads=2, causal=True, sliding_window=3)
+    theirs = keras.layers.GroupQueryAttention(3, 4, 2, sliding_window=3)
+    x = ops.convert_to_tensor(inputs())
+    ours(x), theirs(x, x)
+    copy_weights(randomize(ours), theirs)
+    np.testing.assert_allclose(numpy(ours(x)), numpy(theirs(x, x, use_causal_mask=True)), atol=2e-5)
+
+
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_gradients_are_those_of_finite_differences(float64, randomize, check_gradients, positions):
     layer = MultiHeadSelfAttention(

@@ -76,7 +76,7 @@ def test_half_precision_members_give_float32():
 
 @pytest.mark.usefixtures("eagerly")
 def test_it_comes_back_from_disk_and_writes_text(average, tmp_path):
-    save_model(tmp_path / "model.keras", average)
+    save_model(average, tmp_path / "model.keras")
     revived = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(revived(IDS), average(IDS))
     assert revived.context_length == average.context_length
@@ -129,7 +129,7 @@ def test_documents_begin_anew_in_each_member(average, tmp_path):
         assert [member.document_token for member in ensemble.members] == [4, 4]
         logits = ops.convert_to_numpy(ensemble(ids))
         np.testing.assert_allclose(logits[:, 3:], ops.convert_to_numpy(ensemble(ids[:, 3:])), atol=1e-6)
-        save_model(tmp_path / "model.keras", ensemble)
+        save_model(ensemble, tmp_path / "model.keras")
         assert keras.saving.load_model(tmp_path / "model.keras").document_token == 4
     finally:
         ensemble.document_token = None

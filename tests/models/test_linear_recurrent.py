@@ -112,7 +112,7 @@ def test_steps_beyond_the_window_equal_the_whole_pass(model):
 
 
 def test_a_file_brings_recurrent_gemma_back(model, tmp_path):
-    save_model(tmp_path / "model.keras", model)
+    save_model(model, tmp_path / "model.keras")
     loaded = load_untrusted_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(ops.convert_to_numpy(loaded(some_ids())), ops.convert_to_numpy(model(some_ids())))
 

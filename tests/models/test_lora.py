@@ -57,7 +57,7 @@ def changed_by_training(model):
 @each
 def test_adapters_alone_change_and_merge(randomize, tmp_path, name):
     model = randomize(CONFIGS[name].build_model(V))
-    save_model(tmp_path / "base.keras", model)
+    save_model(model, tmp_path / "base.keras")
     before, num_weights = logits_of(model), model.count_params()
     trained = lora.enable_lora(model, 2, 3.0)
     np.testing.assert_array_equal(logits_of(model), before)  # B = 0
@@ -68,7 +68,7 @@ def test_adapters_alone_change_and_merge(randomize, tmp_path, name):
     assert np.abs(after - before).max() > 1e-3
     lora.save_adapters(model, tmp_path / "adapters.safetensors")
     assert sum(a.size for a in load_file(tmp_path / "adapters.safetensors").values()) == trained
-    save_model(tmp_path / "model.keras", model)
+    save_model(model, tmp_path / "model.keras")
     merged = load_untrusted_model(tmp_path / "model.keras")  # a plain model
     assert merged.count_params() == num_weights == sum(int(np.prod(w.shape)) for w in merged.trainable_weights)
     np.testing.assert_allclose(logits_of(merged), after, rtol=1e-5, atol=1e-5)
@@ -121,7 +121,7 @@ def test_patterns_choose_weights(randomize):
 
 def test_modules_to_save_are_trained_and_saved_with_the_adapters(randomize, tmp_path):
     model = randomize(CONFIGS["lstm"].build_model(V))
-    save_model(tmp_path / "base.keras", model)
+    save_model(model, tmp_path / "base.keras")
     before, plain = logits_of(model), lora.enable_lora(CONFIGS["lstm"].build_model(V), 2)
     assert lora.enable_lora(model, 2, modules_to_save=["*bias*", "embedding*"]) == plain + 2 * 4 * 7 + V + V * 5
     np.testing.assert_array_equal(logits_of(model), before)

@@ -123,7 +123,7 @@ def test_training_on_held_out_counts_learns_what_they_do_not_know():
 
 @pytest.mark.usefixtures("eagerly")
 def test_it_comes_back_from_disk_and_writes_text(residual, tmp_path):
-    save_model(tmp_path / "model.keras", residual)
+    save_model(residual, tmp_path / "model.keras")
     revived = load_untrusted_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(ops.convert_to_numpy(revived(IDS)), ops.convert_to_numpy(residual(IDS)))
     tokenizer = CharacterTokenizer.from_text("abcdef")

@@ -65,7 +65,7 @@ def test_every_matrix_is_covered_and_a_file_brings_it_back(randomize, tmp_path, 
         3 if name == "qwen3_5" else 1
     )  # the scales of whose norms are 1 plus such weights: larger, and so is rounding
     assert 0 < np.abs(after - before).max() < step * np.abs(before).max()
-    save_model(tmp_path / "model.keras", model)
+    save_model(model, tmp_path / "model.keras")
     loaded = load_untrusted_model(tmp_path / "model.keras")
     covers_all(loaded, mode)
     np.testing.assert_array_equal(logits_of(loaded), after)
@@ -82,7 +82,7 @@ def test_an_ensemble_is_covered_too(randomize, tmp_path, mode):
     for member in members:
         member.quantize(mode)
     ensemble = models.Ensemble(members)
-    save_model(tmp_path / "model.keras", ensemble)
+    save_model(ensemble, tmp_path / "model.keras")
     loaded = load_untrusted_model(tmp_path / "model.keras")
     for model in (ensemble, loaded):
         covers_all(model, mode)
@@ -144,7 +144,7 @@ def test_files_have_at_most_30_and_18_percent_of_the_bytes(tmp_path, config):
         model = config.build_model(65)
         if mode is not None:
             model.quantize(mode)
-        save_model(tmp_path / f"{mode}.keras", model)
+        save_model(model, tmp_path / f"{mode}.keras")
         sizes[mode] = os.path.getsize(tmp_path / f"{mode}.keras")
     assert sizes["int8"] <= 0.30 * sizes[None], sizes
     assert sizes["int4"] <= 0.18 * sizes[None], sizes
@@ -217,7 +217,7 @@ def test_every_kind_of_model_is_covered_and_masks_padding_before_and_after_savin
     model = text_models()[name]()
     rows_of(model, padded)
     randomize(model, scale=1.0).quantize(mode)
-    save_model(tmp_path / "model.keras", model)
+    save_model(model, tmp_path / "model.keras")
     for copy in (model, keras.saving.load_model(tmp_path / "model.keras")):
         covers_all(copy, mode)
         for row, expected in zip(rows_of(copy, padded, masks), rows_of(copy, padded[:, :3]), strict=True):

@@ -110,7 +110,7 @@ def test_distances_count_in_all_blocks_by_one_matrix_of_each_stack(models):
 
 def test_from_disk_it_is_the_same(models, tmp_path):
     for config, model in zip((SMALL, UNTIED), models, strict=True):
-        save_model(tmp_path / "model.keras", model)
+        save_model(model, tmp_path / "model.keras")
         revived = load_untrusted_model(tmp_path / "model.keras")
         assert EncoderDecoder.from_config(model.get_config()).get_config() == model.get_config()
         np.testing.assert_array_equal(run(revived, SOURCE, TARGET), run(model, SOURCE, TARGET))

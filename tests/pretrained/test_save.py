@@ -86,7 +86,7 @@ def test_qwen3_next_is_written_as_qwen3_5_and_its_table_keeps_every_byte(hugging
 @pytest.mark.parametrize("name", few(BUILT, {"gpt2"}))
 def test_a_model_made_here_and_read_from_its_file_is_written(randomize, tmp_path, name):
     model = randomize(BUILT[name].build_model(V))
-    save_model(tmp_path / "model.keras", model)
+    save_model(model, tmp_path / "model.keras")
     pretrained.save(load_untrusted_model(tmp_path / "model.keras"), tmp_path / "out", stop_token_ids=(3,))
     auto = transformers.AutoModelForSeq2SeqLM if name == "t5" else transformers.AutoModelForCausalLM
     theirs, (inputs, our_inputs) = auto.from_pretrained(tmp_path / "out").eval(), of_both(name, some_ids(V))
@@ -113,7 +113,7 @@ def test_transformers_runs_a_model_without_attention(randomize, tmp_path, name):
 def test_modernbert_made_here_and_read_from_its_file_is_written(randomize, tmp_path):
     config = models.ModernBertConfig(16, 4, 2, 24, context_length=32, sliding_window=3, pad_token_id=None)
     model = randomize(models.masked_lm(config.build_model(V)))
-    save_model(tmp_path / "model.keras", model)
+    save_model(model, tmp_path / "model.keras")
     copy = load_untrusted_model(tmp_path / "model.keras")
     assert pretrained.save(copy, tmp_path / "out") == "ModernBertForMaskedLM"
     assert pretrained.load(tmp_path / "out").config == dataclasses.replace(config, global_attention_interval=3)
@@ -272,7 +272,7 @@ def test_logits_survive_a_save_in_keras_and_one_here(loaded, tmp_path):
     """config.json says the rotation of every variant, which a .keras file must say too."""
     for name in ("llama-llama3", "qwen2-windows"):
         model = loaded(name).model
-        save_model(tmp_path / f"{name}.keras", model)
+        save_model(model, tmp_path / f"{name}.keras")
         copy = load_untrusted_model(tmp_path / f"{name}.keras")
         ids = some_ids(41)
         np.testing.assert_array_equal(ops.convert_to_numpy(copy(ids)), ops.convert_to_numpy(model(ids)))

@@ -26,6 +26,8 @@ from keras_seq.models import (
     TransformerConfig,
 )
 from keras_seq.models.exported_model import named_tensors
+from keras_seq.models.lora import enable_lora
+from keras_seq.saving.keras_file import in_float32
 from keras_seq.tokenizers import CharacterTokenizer
 from tests.conftest import often
 from tests.models.test_language_model import SMALL, VOCABULARY
@@ -109,6 +111,23 @@ def test_gates_and_sinks_of_attention_are_in_the_file(format, tmp_path, randomiz
     model = randomize(TransformerConfig(8, 1, 2, 12, context_length=9, **gates).build_model(VOCABULARY))
     keras_seq.export(model, tmp_path / f"model{SUFFIXES[format]}", format, lengths=(5,))
     check_steps(model, kind(tmp_path / f"model{SUFFIXES[format]}"), 2)
+
+
+@pytest.mark.parametrize("format", [*RUNTIMES])
+@often("policy", ["mixed_bfloat16", "bfloat16", "mixed_float16"], ["mixed_bfloat16"])
+def test_a_model_in_half_precision_computes_in_float32_in_the_file(format, policy, tmp_path, randomize):
+    kind = writes(format)
+    config = TransformerConfig(8, 1, 2, 12, context_length=9)
+    model, exact = randomize(config.build_model(VOCABULARY, dtype=policy)), config.build_model(VOCABULARY)
+    enable_lora(model, 2)
+    randomize(model, seed=1)
+    for weight, value in zip(exact.weights, in_float32(model).get_weights(), strict=True):
+        weight.assign(value)
+    keras_seq.export(model, tmp_path / f"model{SUFFIXES[format]}", format, lengths=(5,))
+    assert model.compute_dtype == model.blocks[0].compute_dtype == policy.removeprefix("mixed_")
+    check_steps(exact, kind(tmp_path / f"model{SUFFIXES[format]}"), 2)
+    y, expected = (ops.convert_to_numpy(ops.cast(m(np.array([[1, 2, 3]])), "float32")) for m in (model, exact))
+    np.testing.assert_allclose(y, expected, atol=0.05 * np.abs(expected).max())
 
 
 @often("format", [*RUNTIMES], ["onnx"])
@@ -258,7 +277,7 @@ def test_what_no_format_holds_is_refused_and_leaves_nothing(tmp_path):
     bert = BertConfig(8, num_layers=1, num_heads=2, feed_forward_dim=12, context_length=8).build_model(5)
     refused("bert has no step", bert)
     refused("has no step and state; expected a LanguageModel", keras.Sequential([keras.layers.Dense(3)]))
-    refused("computes in bfloat16; expected float32", LSTMConfig(3, 4).build_model(5, dtype="mixed_bfloat16"))
+    refused("computes in float64; expected float32", LSTMConfig(3, 4).build_model(5, dtype="float64"))
     refused("model.tflite: expected a name that ends in .onnx", lstm, "model.tflite")
     refused("format='tflite'", lstm, format="tflite")
     refused("lengths=64; expected a list", lstm, lengths=64)

@@ -33,7 +33,7 @@ MISSING = [package for package in NEEDED if importlib.util.find_spec(package) is
 
 
 def save_keras(model, path):
-    keras_seq.saving.save_model(path.with_suffix(".keras"), model)
+    keras_seq.saving.save_model(model, path.with_suffix(".keras"))
     ids = np.zeros((1, 3), "int32")
     logits = [keras.ops.convert_to_numpy(m(ids)) for m in (model, keras.saving.load_model(path.with_suffix(".keras")))]
     np.testing.assert_array_equal(*logits)

@@ -24,7 +24,7 @@ MANY = 2**28  # numbers: 1 GiB of float32
 def honest(tmp_path_factory):
     """The members of the file of a tiny model."""
     path = tmp_path_factory.mktemp("archive") / "model.keras"
-    save_model(path, LSTMConfig(3, 4).build_model(5))
+    save_model(LSTMConfig(3, 4).build_model(5), path)
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
@@ -89,7 +89,7 @@ def test_what_was_saved_comes_back(tmp_path, randomize):
     ]
     models.append(Ensemble([LSTMConfig(3, 4).build_model(5), LSTMConfig(3, 4).build_model(5)]))
     for model in map(randomize, models):
-        save_model(tmp_path / "model.keras", model)
+        save_model(model, tmp_path / "model.keras")
         ids = np.array([[1, 2, 3]])
         np.testing.assert_array_equal(load_untrusted_model(tmp_path / "model.keras")(ids), model(ids))
 

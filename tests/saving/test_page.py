@@ -455,7 +455,7 @@ def test_arguments_are_checked_before_anything_is_written(tmp_path):
     refused("has weights that are not finite: it has diverged", [diverged], [TOKENIZER])
     bert = BertConfig(8, num_layers=1, num_heads=2, feed_forward_dim=12, context_length=8).build_model(8)
     refused("bert has no step", [bert], [TOKENIZER])
-    refused("computes in bfloat16", [LSTMConfig(3, 4).build_model(8, dtype="mixed_bfloat16")], [TOKENIZER])
+    refused("computes in float64", [LSTMConfig(3, 4).build_model(8, dtype="float64")], [TOKENIZER])
 
 
 @runs

@@ -224,6 +224,17 @@ def test_a_table_of_numbers_is_no_matrix_and_goes_to_adam(randomize, blocks):
     np.testing.assert_allclose(ops.convert_to_numpy(kernel), expected, atol=1e-5)
 
 
+def test_unclipped_adamw_is_that_of_keras(variables):
+    copies = {name: keras.Variable(ops.convert_to_numpy(v), name="copy") for name, v in variables.items()}
+    ours, theirs = AdamW(RATE, global_clipnorm=None), keras.optimizers.AdamW(RATE)
+    for step in random_gradients(variables, 3):
+        apply(ours, variables, step)
+        apply(theirs, copies, step)
+    atol = 3e-6 if keras.backend.backend() == "torch" else 1e-6  # its fused Adam rounds 1 - beta_2^t in float32
+    for name, expected in numpy(copies).items():
+        np.testing.assert_allclose(numpy(variables)[name], expected, atol=atol, err_msg=name)
+
+
 @pytest.mark.parametrize("ns_steps", [1, 2, 3])
 @pytest.mark.parametrize("shape", [(4, 4), (3, 20), (20, 3), (1, 5)])
 def test_singular_values_go_through_the_polynomials(shape, ns_steps):
@@ -523,6 +534,17 @@ def test_an_argument_of_the_inverse_square_root_out_of_its_range_is_refused_by_n
     name, value = list(options.items())[-1]
     with pytest.raises(ValueError, match=f"{name}={value}; expected"):
         InverseSqrtDecay(**options)
+
+
+def test_the_adam_part_is_that_of_keras(variables):
+    rest = {name: v for name, v in variables.items() if name not in HIDDEN}
+    copies = {name: keras.Variable(ops.convert_to_numpy(v), name="copy") for name, v in rest.items()}
+    ours, theirs = Muon(RATE, global_clipnorm=None), keras.optimizers.Adam(0.2 * RATE, beta_2=0.99, epsilon=1e-8)
+    for step in random_gradients(rest, 3):
+        apply(ours, rest, step)
+        apply(theirs, copies, step)
+    for name, expected in numpy(copies).items():
+        np.testing.assert_allclose(numpy(rest)[name], expected, atol=1e-5, err_msg=name)
 
 
 def test_adam_is_adamw_without_decay(variables):

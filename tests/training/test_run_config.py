@@ -134,7 +134,7 @@ def test_each_field_of_a_models_config_is_compared(config):
 
 
 def test_a_model_of_any_kind_is_described_and_one_from_a_file_is_the_same(recorded, tmp_path):
-    save_model(tmp_path / "model.keras", TRANSFORMER.build_model(8))
+    save_model(TRANSFORMER.build_model(8), tmp_path / "model.keras")
     loaded = load_untrusted_model(tmp_path / "model.keras")
     assert not diff(recorded["architecture"], settings(loaded)["architecture"])
 

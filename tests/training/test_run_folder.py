@@ -75,7 +75,7 @@ def test_a_link_out_of_the_run_is_refused(run, tmp_path):
 
 
 def test_a_model_that_predicts_no_next_token_is_a_run_but_no_language_model(run):
-    save_model(run / "model.keras", BiLSTMConfig(num_tags=3, units=4).build_model(9))
+    save_model(BiLSTMConfig(num_tags=3, units=4).build_model(9), run / "model.keras")
     write_result(run, {})
     assert load_run(run)[0].output_shape[-1] == 3
     with pytest.raises(ValueError, match="is not a language model"):

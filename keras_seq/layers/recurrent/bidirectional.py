@@ -61,7 +61,7 @@ class Bidirectional(Layer):
 
     loops_over_positions = False
 
-    def __init__(self, layer, merge_mode: str | None = "concat", backward_layer=None, **kwargs):
+    def __init__(self, layer, merge_mode: str | None = "concat", *, backward_layer=None, **kwargs):
         super().__init__(**kwargs)
         if isinstance(layer, (Bidirectional, Stateful)) or not isinstance(layer, keras.layers.Layer):
             raise ValueError(f"layer={layer!r}; expected a layer of one direction, e.g. LSTM(8).")
