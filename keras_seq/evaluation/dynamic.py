@@ -19,6 +19,7 @@ from keras import ops, tree
 
 from keras_seq import checks
 from keras_seq.evaluation.losses import TokenCrossEntropy, token_losses
+from keras_seq.layers.base.state import tensors_in_order
 from keras_seq.ops.compiled import compiled
 from keras_seq.tracking.tracker import track_progress
 
@@ -123,12 +124,12 @@ def _learning(model, adapt, state):
     """Return a function that takes one step of learning from x, y and the state before them."""
     if not adapt.learning_rate:
         return lambda x, y, state: None
-    learner, before = Learner(model, state), [ops.convert_to_numpy(v) for v in model.trainable_variables]
+    first, learner, before = state, Learner(model, state), [ops.convert_to_numpy(v) for v in model.trainable_variables]
     learner.built = True
     learner.compile(DenseAdam(adapt.learning_rate, beta_1=0.0), TokenCrossEntropy())
 
     def learn(x, y, state):
-        learner.train_on_batch([x, *tree.flatten(state)], y)
+        learner.train_on_batch([x, *([] if state is None else tensors_in_order(state, first))], y)
         if adapt.decay:
             for variable, value in zip(model.trainable_variables, before, strict=True):
                 variable.assign(variable + adapt.decay * (value - variable))

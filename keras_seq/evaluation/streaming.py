@@ -18,6 +18,7 @@ import numpy as np
 from keras import ops, tree
 
 from keras_seq import checks, random_draws
+from keras_seq.layers.base.state import tensors_in_order
 from keras_seq.layers.introspection import iter_layers, vocabulary_size
 from keras_seq.tracking.tracker import track_progress
 
@@ -92,7 +93,7 @@ def _read(step, x, y, state, chunks, chunk_length):
 
 def _equal(state, other, rows):
     """Return whether the first rows of two states differ by rounding alone."""
-    pairs = zip(tree.flatten(state), tree.flatten(other), strict=True)
+    pairs = zip(tree.flatten(state), tensors_in_order(other, state), strict=True)
     arrays = ([ops.convert_to_numpy(x)[:rows] for x in pair] for pair in pairs)
     return all(np.allclose(*pair, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True) for pair in arrays)
 

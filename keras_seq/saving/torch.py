@@ -18,7 +18,7 @@ import warnings
 import torch
 from keras import tree
 
-from keras_seq.models.exported_model import METADATA
+from keras_seq.models.exported_model import METADATA, named_tensors
 from keras_seq.ops.dispatch import reference
 
 OPSET = 18
@@ -40,7 +40,8 @@ class Call(torch.nn.Module):
                 logits, state = self.model(ids, state=state, training=False, return_state=True)
             else:
                 logits, state = self.model.step(ids, state)
-        return logits, dict(zip(self.names, tree.flatten(state), strict=True))
+        tensors = named_tensors(state)
+        return logits, {name: tensors[name] for name in self.names}
 
 
 def exported(model, parts, structure, any_length: bool = False, limit: int | None = None):

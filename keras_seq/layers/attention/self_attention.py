@@ -279,11 +279,12 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         holds_nan = is_finite is not None and (return_state or not is_first_call)
         if holds_nan:
             k = where_valid(is_finite, k, float("nan"))  # for the state to remember
-        slots, decay_sums = {"key": k, "value": v, "position": key_positions}, None
+        slots, decay_sums = {"key": k, "value": v}, None
         if self._forgets:
             decay_sums = self.positions.decay_sums(self.forget_dense(x), mask, reset_mask)  # [B, T, H]
             slots["decay_sum"] = decay_sums
             state = None if is_first_call else {**state, "decay_sum": decay_sums_before(state)}
+        slots["position"] = key_positions
         if holds_window:
             slots, key_segments, state = append_to_window(state, slots, mask is not None, key_segments)
         elif state is not None:

@@ -41,6 +41,11 @@ def shapes(state):
     return list(state.shape) if hasattr(state, "shape") else state
 
 
+def tensors_in_order(state, like) -> list:
+    """Return the tensors of a state in the order of another one of its structure; on torch each dict has its own."""
+    return tree.flatten(tree.map_structure(lambda _, tensor: tensor, like, state))
+
+
 def check_state(name: str, state, expected):
     """Check that a state has the expected `shapes`, None if unknown, and dtypes that can be cast without loss."""
     actual = shapes(state)

@@ -13,7 +13,7 @@ from keras import ops, tree
 from keras_seq import checks
 from keras_seq.layers.base.configuration import deserialized
 from keras_seq.layers.base.layer import Layer, freeze_inner_layers
-from keras_seq.layers.base.state import has_explicit_state
+from keras_seq.layers.base.state import has_explicit_state, tensors_in_order
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.replicas import checked_rows
 
@@ -156,9 +156,9 @@ class Stateful(Layer):
             state = [_take_rows(tensor, num_rows) for tensor in state]
         if reset_mask is not None:
             state = self._with_reset_rows(state, reset_mask, num_rows)
-        state = tree.pack_sequence_as(self.layer.get_initial_state(self.batch_size), state)
-        y, state = self.layer(inputs, state=state, training=True, return_state=True, **masked)
-        for variable, value in zip(self.state, tree.flatten(state), strict=True):
+        before = tree.pack_sequence_as(self.layer.get_initial_state(self.batch_size), state)
+        y, state = self.layer(inputs, state=before, training=True, return_state=True, **masked)
+        for variable, value in zip(self.state, tensors_in_order(state, before), strict=True):
             value = _take_rows(value, self.batch_size) if is_unknown else value
             variable.assign(ops.stop_gradient(value))
         return tensor_checks.with_axes_of(tensor_checks.where_boolean(y, unchecked_mask), reset_mask, rank=1)
