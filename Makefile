@@ -13,7 +13,7 @@ ARGS ?=
 BACKEND ?= torch
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
-ANY_BACKEND := tests/layers tests/generation tests/evaluation tests/training tests/ops
+ANY_BACKEND := tests/layers tests/generation tests/evaluation tests/training tests/ops tests/saving/test_export.py
 QUICK_ON_JAX := tests/layers/test_contract.py tests/generation/test_sampling_loop.py tests/training/test_guard.py
 SEVERAL_BACKENDS := tests/data/test_pipeline.py tests/ops/test_dispatch.py tests/callbacks/test_diagnostics.py \
 	tests/evaluation/test_every_backend.py \

@@ -27,7 +27,7 @@ COUNTS = {  # what is counted: at most
     "files of keras_seq": 236,
     "lines of experiments": 9_000,
     "files of experiments": 45,
-    "lines of tests": 43_400,
+    "lines of tests": 42_900,
     "foreign private names": 4,
 }
 CALLS = {

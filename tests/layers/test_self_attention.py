@@ -340,7 +340,7 @@ def test_cached_equals_whole(positions, cuts, capacity, sliding_window, heads):
     got, state = piecewise(layer, x, cuts, capacity)
     np.testing.assert_allclose(got, whole, atol=1e-5)
     assert int(state["length"]) == T
-    assert [*state] == [*layer.get_initial_state(B, capacity)]  # torch flattens a dict in its own order
+    assert [*state] == [*layer.get_initial_state(B, capacity)]  # in which torch flattens it, inside of others
     expected = np.r_[np.arange(T), np.full(capacity - T, -1)]
     if sliding_window is not None:  # the cache holds the window only
         expected = np.arange(T)[-sliding_window:]

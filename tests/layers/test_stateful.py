@@ -311,26 +311,26 @@ def test_a_remainder_in_fit_is_refused_or_shows(make_layer, rows, jit_compile):
 
 
 class TwoSums(layers.ExplicitState):
-    """Sums of the inputs and of their squares, in a dict whose order changes from call to call."""
+    """Sums of the inputs and of their squares, in a dict within a dict, in another order than at first."""
 
     def get_initial_state(self, batch_size):
-        return {"sum": ops.zeros((batch_size, 2)), "squares": ops.zeros((batch_size, 2))}
+        return {"sums": {"plain": ops.zeros((batch_size, 2)), "squares": ops.zeros((batch_size, 2))}}
 
     def call(self, inputs, state=None, mask=None, return_state=False, training=None):
         x, state, _ = self.prepare_inputs(inputs, state, mask)
-        sums, squares = (state[name] + ops.sum(y, axis=1) for name, y in (("sum", x), ("squares", x * x)))
-        return (x, {"squares": squares, "sum": sums}) if return_state else x
+        new = {name: state["sums"][name] + ops.sum(y, axis=1) for name, y in (("squares", x * x), ("plain", x))}
+        return (x, {"sums": new}) if return_state else x
 
     def compute_output_shape(self, inputs_shape):
         return tuple(inputs_shape)
 
 
 def test_the_parts_of_a_state_are_told_apart_by_name():
-    """On torch a dict is flattened in its own order."""
+    """On torch a dict within a dict is flattened in its own order."""
     stateful, x = layers.Stateful(TwoSums(), 3), batches(2)
     for part in x:
         stateful(part, training=True)
-    expected = {"sum": in_one(x).sum(axis=1), "squares": (in_one(x) ** 2).sum(axis=1)}
+    expected = {"plain": in_one(x).sum(axis=1), "squares": (in_one(x) ** 2).sum(axis=1)}
     names = [path[-1] for path, _ in tree.flatten_with_path(stateful.layer.get_initial_state(3))]
     for name, carried in zip(names, numpy_state(stateful), strict=True):
         np.testing.assert_allclose(carried, expected[name], rtol=1e-5)

@@ -42,7 +42,7 @@ def shapes(state):
 
 
 def tensors_in_order(state, like) -> list:
-    """Return the tensors of a state in the order of another one of its structure; on torch each dict has its own."""
+    """Return the tensors of a state in the order of another one; on torch a dict within a dict has its own order."""
     return tree.flatten(tree.map_structure(lambda _, tensor: tensor, like, state))
 
 
