@@ -23,11 +23,11 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 122,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 38_400,
+    "lines of keras_seq": 38_450,
     "files of keras_seq": 236,
     "lines of experiments": 9_000,
     "files of experiments": 45,
-    "lines of tests": 42_900,
+    "lines of tests": 42_950,
     "foreign private names": 4,
 }
 CALLS = {

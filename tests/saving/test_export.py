@@ -117,7 +117,7 @@ def test_gates_and_sinks_of_attention_are_in_the_file(format, tmp_path, randomiz
 @often("policy", ["mixed_bfloat16", "bfloat16", "mixed_float16"], ["mixed_bfloat16"])
 def test_a_model_in_half_precision_computes_in_float32_in_the_file(format, policy, tmp_path, randomize):
     kind = writes(format)
-    config = TransformerConfig(8, 1, 2, 12, context_length=9)
+    config = LSTMConfig(3, 4)
     model, exact = randomize(config.build_model(VOCABULARY, dtype=policy)), config.build_model(VOCABULARY)
     enable_lora(model, 2)
     randomize(model, seed=1)
