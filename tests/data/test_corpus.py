@@ -225,7 +225,9 @@ def test_a_corpus_prints_without_its_text():
     assert len(repr(load_corpus("pydoc"))) < 200
 
 
-@pytest.mark.parametrize("text", ["x" * 2_000_000, "x" * 1_999_999 + "👩", "漢\r\n" * 700_000])
+@pytest.mark.parametrize(
+    "text", ["x" * 2_000_000, "x" * 1_999_999 + "👩", "漢\r\n" * 700_000], ids=["ASCII", "one wide", "two bytes"]
+)
 def test_memory_is_a_few_bytes_a_character(tmp_path, text):
     path = written(tmp_path / "text", text.encode())
     tracemalloc.start()

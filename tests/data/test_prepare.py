@@ -92,6 +92,7 @@ def test_two_processes_write_the_same_bytes(texts, tmp_path):
 @pytest.mark.parametrize(
     ("text", "num_groups"),
     [("é" * 70_000 + "\n" + "ab\n" * 30_000, 5), ("é word" * 30_000, 9), ("é" * 600_000, 1), ("-\n" * 300_000, 1)],
+    ids=["lines", "words", "a word", "signs"],
 )
 def test_large_files_are_divided_between_two_words_or_not_at_all(tmp_path, text, num_groups):
     (tmp_path / "long.txt").write_text(text)

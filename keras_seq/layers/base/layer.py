@@ -345,12 +345,15 @@ class Layer(keras.layers.Layer):
 
     def _change_matrices(self, change):
         self._tracker.unlock()  # Keras lets no variable be added to a built layer
-        gc.freeze()  # Keras collects garbage where a variable is deleted: of all objects, for a tenth of a second
+        freezes = not gc.get_freeze_count()  # what somebody has frozen stays so
+        if freezes:
+            gc.freeze()  # Keras collects garbage where a variable is deleted: of all objects, for a tenth of a second
         try:
             for matrix in self.matrices.values():
                 change(matrix)
         finally:
-            gc.unfreeze()
+            if freezes:
+                gc.unfreeze()
             self._tracker.lock()
 
     def save_own_variables(self, store):
