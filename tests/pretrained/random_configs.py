@@ -1,5 +1,7 @@
 """Configs of transformers that differ in what a converter may get wrong, and models of them with random weights."""
 
+import copy
+
 import torch
 import transformers
 
@@ -193,7 +195,7 @@ OFTEN |= {name for name in CONFIGS if name.startswith(("bert-", "modernbert"))}
 def random_model(class_name: str, options: dict, seed: int = 0):
     """Return a model of transformers with all weights drawn, scales and biases too: their defaults hide mistakes."""
     model_class = getattr(transformers, class_name)
-    options = {"bos_token_id": None, "eos_token_id": None} | options
+    options = {"bos_token_id": None, "eos_token_id": None} | copy.deepcopy(options)  # which a config may change
     model = model_class(model_class.config_class(**options))
     if class_name.startswith("T5") and options.get("tie_word_embeddings") is False:  # transformers 5 ties all the same
         model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())

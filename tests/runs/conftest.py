@@ -8,7 +8,7 @@ from keras_seq.models import GRUConfig, LSTMConfig
 from keras_seq.runs import train
 from tests.conftest import functions_run_eagerly
 
-INTERVALS = {"warmup_steps": 2, "log_every": 5, "validate_every": 5, "checkpoint_every": 5, "sample_length": 5}
+INTERVALS = {"warmup_steps": 2, "log_every": 2, "validate_every": 4, "checkpoint_every": 4, "sample_length": 5}
 SIZES = {"tokens": 240, "batch_size": 2, "sequence_length": 12}
 OPTIONS = {**SIZES, **INTERVALS}
 MODELS = {"lstm": LSTMConfig(embedding_dim=4, units=6), "gru": GRUConfig(embedding_dim=4, units=6)}
