@@ -179,7 +179,7 @@ def test_in_a_browser_the_page_shows_what_belongs_to_a_token(browse, tmp_path, n
     following, details, lens, picked = browse(inspect_page(trace, tmp_path, findings), HOVER)
     assert lens.startswith("Likeliest token after “i”, by layer")
     assert all(
-        f"{show_whitespace(row[3][0])}  {name}{percent(row[3][1])}" in lens for name, row in findings.lens.items()
+        f"{show_whitespace(row[3][0])} {name}{percent(row[3][1])}" in lens for name, row in findings.lens.items()
     )
     assert f"The next token is “s”: rank {trace.next_token_ranks()[3][0] + 1}" in following
     assert words in details

@@ -24,6 +24,7 @@ LONG = ("data", "stateful", "tensorboard", "transformer", "interpretability", "g
 LONG += ("exports",)
 
 
+@pytest.mark.filterwarnings("ignore:.* reads the whole text again for every token:UserWarning")  # as a page says
 @often("page", {path.stem: path for path in PAGES}, [path.stem for path in PAGES if path.stem not in LONG])
 def test_the_blocks_of_a_page_run(page, monkeypatch):
     monkeypatch.chdir(ROOT)
