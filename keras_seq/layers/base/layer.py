@@ -1,12 +1,11 @@
 """The base class of all layers, and the matrices that a layer owns: as they are, in 8 or 4 bits, or with an addition.
 
     W = W_0                              a variable
-    W = Q / s                            Q: int8, or two 4-bit numbers a byte; s: for each column, in int4 for each
-                                         group of GROUP rows too
+    W = Q / s                            Q: int8, or two 4-bit numbers a byte; s: for a column, in int4 of GROUP rows
     W = W_0 + (alpha / r) A B            LoRA (Hu et al., 2021): A [D, r], B [r, W], W_0 is no longer trained
 
-A layer declares `kernel = MatrixAttribute()` in its class; its code reads and sets `self.kernel`. What it sets is owned
-by a `Matrix`, which knows the mode and changes it. Only weights are rounded, and not activations.
+A layer declares `kernel = MatrixAttribute()` in its class; what its code sets as `self.kernel` is owned by a `Matrix`,
+which knows the mode and changes it. Only weights are rounded.
 """
 
 import contextlib
@@ -32,8 +31,7 @@ GROUP = 128  # rows that share a scale, in int4
 class Matrix:
     """A matrix `[D, W]` of a layer: one variable of the layer or two or three, depending on the mode.
 
-    The variables are attributes of the layer, so that Keras finds them: `_kernel`, and `kernel_scale` or
-    `kernel_lora_a` and `kernel_lora_b`.
+    They are attributes of the layer, for Keras to find: `_kernel`, `kernel_scale`, `kernel_lora_a`, `kernel_lora_b`.
     """
 
     def __init__(self, layer, name: str, variable):
@@ -345,14 +343,13 @@ class Layer(keras.layers.Layer):
 
     def _change_matrices(self, change):
         self._tracker.unlock()  # Keras lets no variable be added to a built layer
-        freezes = not gc.get_freeze_count()  # what somebody has frozen stays so
-        if freezes:
+        if not (frozen := gc.get_freeze_count()):  # what somebody has frozen stays so
             gc.freeze()  # Keras collects garbage where a variable is deleted: of all objects, for a tenth of a second
         try:
             for matrix in self.matrices.values():
                 change(matrix)
         finally:
-            if freezes:
+            if not frozen:
                 gc.unfreeze()
             self._tracker.lock()
 
