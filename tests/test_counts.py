@@ -23,7 +23,7 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 122,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 38_450,
+    "lines of keras_seq": 38_460,
     "files of keras_seq": 236,
     "lines of experiments": 9_000,
     "files of experiments": 45,

@@ -252,14 +252,7 @@ def _checked(model, format):
         raise ValueError(f"{name} has no step and state; expected a LanguageModel. Other models have Model.export.")
     if not model.built:
         raise ValueError(f"{model.name} is not built; expected a model with weights.")
-    dtypes = set()
     for layer in iter_layers(model, attributes=True):
-        dtypes.add(layer.compute_dtype)
-        if layer.compute_dtype == "float64":
-            raise ValueError(
-                f"{layer.name} computes in float64; expected float32: give the weights to a model that is built with "
-                'dtype="float32", and export that.'
-            )
         if (getattr(layer, "quantization_mode", None) or getattr(layer, "matrix_mode", None)) not in (None, "lora"):
             raise ValueError(
                 f"{layer.name} has weights in 8 or 4 bits; expected float32: export the model before `quantize`, with "
@@ -268,7 +261,15 @@ def _checked(model, format):
     size = sum(math.prod(variable.shape) * 4 for variable in model.variables)
     if size > (limit := MAX_BYTES.get(format, math.inf)):
         raise ValueError(f'{model.name} has {size:,} bytes of weights; expected at most {limit:,} in "{format}".')
-    return model if dtypes <= {"float32"} else in_float32(model)
+    if any(layer.compute_dtype in ("bfloat16", "float16") for layer in iter_layers(model, attributes=True)):
+        model = in_float32(model)
+    for layer in iter_layers(model, attributes=True):
+        if layer.compute_dtype != "float32":
+            raise ValueError(
+                f"{layer.name} computes in {layer.compute_dtype}; expected float32: give the weights to a model that "
+                'is built with dtype="float32", and export that.'
+            )
+    return model
 
 
 def _checked_lengths(lengths, quantization, context_length):

@@ -21,7 +21,7 @@ from keras_seq.layers.dense import inner_block_diagonal
 from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer, decay_radius
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.attention import count_elements
-from keras_seq.ops.dispatch import export_format
+from keras_seq.ops.dispatch import twins_enabled
 from keras_seq.ops.linear_recurrence import linear_recurrence
 from keras_seq.ops.tensor_checks import where_valid
 
@@ -30,10 +30,15 @@ EXPONENT = 8.0  # c, by which a is the more sensitive to r
 
 def one_minus_exp(x):
     """Return 1 - exp(x) for x <= 0, as exact for small ones."""
-    if export_format() is None:
+    if twins_enabled():
         return -ops.expm1(x)
-    half = ops.tanh(x / 2)  # no file of ONNX knows expm1
+    half = ops.tanh(x / 2)  # in a file: neither ONNX nor LiteRT knows expm1, and exp(x) - 1 loses the digits of small x
     return -2 * half / (1 - half)
+
+
+def sigmoid(x):
+    """Return the sigmoid, in a file by exp: onnxruntime's is exact to 1e-7 alone, too little for the root of a small one."""
+    return ops.sigmoid(x) if twins_enabled() else 1 / (1 + ops.exp(ops.minimum(-x, 80.0)))
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -89,7 +94,7 @@ class RGLRU(ExplicitState):
         h, started = state
         count = count_elements(ops.shape(x)[1], mask, started[:, 0], reset_mask)  # [B, T]
         is_first = ops.expand_dims(count <= 1, -1)  # where valid; padding before it writes nothing
-        r = ops.sigmoid(self._to_state_dtype(self.recurrence_gate(x)))  # [B, T, D]
+        r = sigmoid(self._to_state_dtype(self.recurrence_gate(x)))  # [B, T, D]
         i = ops.sigmoid(self._to_state_dtype(self.input_gate(x)))
         log_a = -EXPONENT * ops.softplus(self._to_state_dtype(self.decay)) * r
         variance = ops.maximum(one_minus_exp(2 * log_a), 1e-12)  # the derivative of the root stays finite
