@@ -37,7 +37,7 @@ def one_minus_exp(x):
 
 
 def sigmoid(x):
-    """Return the sigmoid, in a file by exp: onnxruntime's is exact to 1e-7 alone, too little for roots of small ones."""
+    """Return the sigmoid, in a file by exp: onnxruntime's is exact to 1e-7, too little for roots of small ones."""
     return ops.sigmoid(x) if twins_enabled() else 1 / (1 + ops.exp(ops.minimum(-x, 80.0)))
 
 
