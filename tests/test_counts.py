@@ -19,12 +19,12 @@ ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTED = {"_exit"}  # of `os`: an underscore and yet public
 COUNTS = {  # what is counted: at most
     "files of LSTM(64)(x) on TensorFlow": 9,
-    "files of TransformerBlock(...)(x) on TensorFlow": 15,
-    "files of compare --smoke": 122,
+    "files of TransformerBlock(...)(x) on TensorFlow": 14,
+    "files of compare --smoke": 120,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 38_460,
-    "files of keras_seq": 236,
+    "lines of keras_seq": 38_340,
+    "files of keras_seq": 224,
     "lines of experiments": 9_000,
     "files of experiments": 45,
     "lines of tests": 42_950,

@@ -9,8 +9,8 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.base.layer import Layer, MatrixAttribute, freeze_inner_layers, same_shape
 from keras_seq.ops import tensor_checks
-from keras_seq.ops.dense import activate, dense
 from keras_seq.ops.dispatch import exportable
+from keras_seq.ops.position_wise import activate, dense
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_seq.layers.base.layer import Layer
 from keras_seq.ops import tensor_checks
-from keras_seq.ops.normalization import normalize
+from keras_seq.ops.position_wise import normalize
 from keras_seq.ops.tensor_checks import at_least_float32
 
 

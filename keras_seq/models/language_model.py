@@ -24,7 +24,7 @@ from keras_seq.models.laws import check_steps
 from keras_seq.models.quantization import Quantizable
 from keras_seq.models.token_ids import TokenTargets, as_ids, embed, validate_token_ids
 from keras_seq.ops import tensor_checks
-from keras_seq.ops.dense import projects_table, rows_of_table
+from keras_seq.ops.position_wise import projects_table, rows_of_table
 from keras_seq.ops.tensor_checks import at_least_float32
 
 EMBEDDINGS = (keras.layers.Embedding, keras.layers.ReversibleEmbedding)  # a vector for each id, at every position alike

@@ -1,6 +1,6 @@
 """The formulas that layers compute, one folder an operation: a reference, and what each backend has beside it.
 
-`attention/reference.py` is the formula in `keras.ops`, right on every backend. `attention/tensorflow.py`, `jax.py` and
+`attention/__init__.py` is the formula in `keras.ops`, right on every backend. `attention/tensorflow.py`, `jax.py` and
 `torch.py` compute the same values and gradients in less time: twins with the signature of the reference. A predicate on
 backend, device, dtype and shapes chooses (`dispatch.py`), and in the context `with keras_seq.ops.reference():`
 references run everywhere.

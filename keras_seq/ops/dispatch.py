@@ -1,6 +1,6 @@
 """Bind an operation to its optimized versions, and choose between them by a predicate; which device computes.
 
-    @optimized                                                   lstm/reference.py
+    @optimized                                                   lstm/__init__.py
     def lstm(z, recurrent_kernel, h, c, mask=None): ...          the formula, for every backend
 
     @lstm.on("tensorflow", supports=is_plain)                    lstm/tensorflow.py

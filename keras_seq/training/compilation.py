@@ -11,8 +11,8 @@ import keras
 
 from keras_seq.layers import PreNormResidual, TransformerBlock
 from keras_seq.layers.introspection import has_time_loop, iter_layers
-from keras_seq.ops.dense import cross_entropy
 from keras_seq.ops.dispatch import cpu_is_faster_in_bfloat16, on_cpu
+from keras_seq.ops.position_wise import cross_entropy
 from keras_seq.ops.tensor_checks import dtype_of
 from keras_seq.training.config import MUONS, OptionError, TrainConfig
 from keras_seq.training.guard import require_weights

@@ -1,6 +1,6 @@
 """Links of the pages and the README have targets: the file, its heading, the name in the code.
 
-If the text of a link to a Python file is a name, as in [`lstm_cell`](../keras_seq/ops/lstm/reference.py), the file
+If the text of a link to a Python file is a name, as in [`lstm_cell`](../keras_seq/ops/lstm/__init__.py), the file
 defines it.
 Links to the web are checked for their form only. A test file that is named without a link is there, too.
 """

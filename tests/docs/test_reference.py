@@ -18,15 +18,15 @@ PAGE = ROOT / "docs/layers.md"
 
 def test_a_link_out_of_docs_goes_to_the_definition_on_the_page_with_the_file():
     text = (
-        "[`lstm_cell`](../keras_seq/ops/lstm/reference.py), [a page](layers.md#residual), [b](https://example.org/c.py)"
+        "[`lstm_cell`](../keras_seq/ops/lstm/__init__.py), [a page](layers.md#residual), [b](https://example.org/c.py)"
     )
-    expected = text.replace("../keras_seq/ops/lstm/reference.py", "#keras_seq/ops/lstm/reference.py:lstm_cell")
+    expected = text.replace("../keras_seq/ops/lstm/__init__.py", "#keras_seq/ops/lstm/__init__.py:lstm_cell")
     assert reference.redirect(text, PAGE) == expected
     assert reference.redirect(f"```\n{text}\n```", PAGE) == f"```\n{text}\n```"
     security = "[m](/generated/source/SECURITY.md#a)"
     assert reference.redirect("[m](../SECURITY.md#a) ![p](zoo.png)", PAGE) == f"{security} ![p](zoo.png)"
-    assert "(keras_seq/ops/lstm/reference.py:lstm_cell)=\n\n`````python\ndef lstm_cell(" in reference.source_text(
-        "keras_seq/ops/lstm/reference.py"
+    assert "(keras_seq/ops/lstm/__init__.py:lstm_cell)=\n\n`````python\ndef lstm_cell(" in reference.source_text(
+        "keras_seq/ops/lstm/__init__.py"
     )
 
 

@@ -6,8 +6,8 @@ import tensorflow as tf
 import keras_seq.ops
 from keras_seq import layers
 from keras_seq.ops import dispatch
-from keras_seq.ops.dense import add_bias
-from keras_seq.ops.dense import tensorflow as optimized
+from keras_seq.ops.position_wise import add_bias
+from keras_seq.ops.position_wise import tensorflow as optimized
 
 
 def outputs_and_gradient(layer, x, dy):

@@ -7,7 +7,7 @@ import keras_seq.ops
 from keras_seq import layers
 from keras_seq.models import LanguageModel
 from keras_seq.ops import dispatch
-from keras_seq.ops.dense import projects_table, rows_of_table
+from keras_seq.ops.position_wise import projects_table, rows_of_table
 from tests.ops.compare import twins_called
 
 IDS = np.random.default_rng(0).integers(5, size=(3, 7)).astype("int32")

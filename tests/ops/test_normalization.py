@@ -5,8 +5,8 @@ import tensorflow as tf
 import keras_seq.ops
 from keras_seq import layers
 from keras_seq.ops import xla
-from keras_seq.ops.normalization import normalize
-from keras_seq.ops.normalization import tensorflow as optimized
+from keras_seq.ops.position_wise import normalize
+from keras_seq.ops.position_wise import tensorflow as optimized
 from tests.ops.compare import twins_called
 
 TOLERANCE = {"float32": 1e-5, "mixed_bfloat16": 2e-2, "mixed_float16": 2e-2}

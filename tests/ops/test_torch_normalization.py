@@ -11,7 +11,7 @@ import torch
 
 import keras_seq.ops
 from keras_seq import layers
-from keras_seq.ops.normalization import torch as optimized
+from keras_seq.ops.position_wise import torch as optimized
 
 pytestmark = pytest.mark.any_backend
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 import keras_seq.ops
 from keras_seq import layers
 from keras_seq.ops import xla
-from keras_seq.ops.dense import tensorflow as optimized
+from keras_seq.ops.position_wise import tensorflow as optimized
 from keras_seq.training import guard, optimizers
 from tests.conftest import often
 

@@ -7,7 +7,7 @@ computes plain attention.
 import keras
 from keras import ops
 
-from keras_seq.ops.attention.reference import causal_attention
+from keras_seq.ops.attention import causal_attention
 
 
 def is_plain_in_half_precision(q, k, v, *others) -> bool:

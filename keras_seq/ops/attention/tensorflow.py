@@ -21,7 +21,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_seq.ops.attention.reference import causal_attention, masked_attention, softmax
+from keras_seq.ops.attention import causal_attention, masked_attention, softmax
 
 MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 128, 512  # a block has T / 8 queries, within these bounds
 MIN_SEQUENCE_LENGTH = 256  # T; below, the blocks cost more than the skipped half of the scores saves

@@ -9,7 +9,7 @@ import contextlib
 import torch
 from torch.nn.functional import pad
 
-from keras_seq.ops.attention.reference import causal_attention, masked_attention, write_slots
+from keras_seq.ops.attention import causal_attention, masked_attention, write_slots
 
 
 def has_no_segments(q, k, v, dropout=None, segments=None, sinks=None, decay_sums=None) -> bool:

@@ -10,7 +10,7 @@ import functools
 import keras
 from keras import tree
 
-from keras_seq.ops.fused_rnn.reference import fused_rnn
+from keras_seq.ops.fused_rnn import fused_rnn
 
 LAYERS = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}
 

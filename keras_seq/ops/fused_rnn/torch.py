@@ -18,7 +18,7 @@ from keras import ops
 from torch._C._functorch import peek_interpreter_stack
 
 from keras_seq.ops.dispatch import cpu_multiplies_bfloat16
-from keras_seq.ops.fused_rnn.reference import fused_rnn, stored_for_fused_rnn
+from keras_seq.ops.fused_rnn import fused_rnn, stored_for_fused_rnn
 
 # cuDNN joins the weights of a layer at every call; the advice to use a method of torch.nn.RNN is not for our users.
 warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")

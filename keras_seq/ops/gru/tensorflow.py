@@ -6,7 +6,7 @@ dU = [h_0 .. h_{T-1}]^T [ds_1 .. ds_T],  dc = sum ds   one matmul, where autodif
 
 import tensorflow as tf
 
-from keras_seq.ops.gru.reference import gru
+from keras_seq.ops.gru import gru
 from keras_seq.ops.xla import (
     batch_halves,
     concat_batch,

@@ -6,7 +6,7 @@ Without thousands of cores, log2(T) rounds over all positions cost more than T s
 import jax.numpy as jnp
 from jax import lax
 
-from keras_seq.ops.linear_recurrence.reference import (
+from keras_seq.ops.linear_recurrence import (
     has_several_positions,
     linear_recurrence,
     log_linear_recurrence,

@@ -14,7 +14,7 @@ On a GPU it runs log2(T) rounds of the composition (Hillis & Steele, 1986), whic
 import tensorflow as tf
 
 from keras_seq.ops.dispatch import on_cpu
-from keras_seq.ops.linear_recurrence.reference import (
+from keras_seq.ops.linear_recurrence import (
     has_several_positions,
     linear_recurrence,
     log_linear_recurrence,

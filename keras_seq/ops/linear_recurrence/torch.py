@@ -5,7 +5,7 @@ The gradient is the same recurrence in reverse, as in `tensorflow.py`.
 
 import torch
 
-from keras_seq.ops.linear_recurrence.reference import linear_recurrence, log_linear_recurrence
+from keras_seq.ops.linear_recurrence import linear_recurrence, log_linear_recurrence
 
 
 def is_eager_on_cpu(a, b, h) -> bool:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from keras_seq.ops.lstm.reference import lstm
+from keras_seq.ops.lstm import lstm
 
 
 def is_plain(z, recurrent_kernel, h, c, mask=None, dropout_mask=None, activations=None, reset_mask=None) -> bool:

@@ -9,7 +9,7 @@ inside, so that a time step is contiguous in memory.
 
 import tensorflow as tf
 
-from keras_seq.ops.lstm.reference import lstm
+from keras_seq.ops.lstm import lstm
 from keras_seq.ops.xla import (
     batch_halves,
     concat_batch,

@@ -6,7 +6,7 @@ long or unknown T, the loop gets `maximum_iterations`, without which XLA cannot 
 
 import tensorflow as tf
 
-from keras_seq.ops.recurrence.reference import MAX_UNROLLED, recurrence
+from keras_seq.ops.recurrence import MAX_UNROLLED, recurrence
 
 
 def has_steps(cell, z, state, mask=None, reset_mask=None) -> bool:

@@ -14,7 +14,7 @@ Both loops are separate functions compiled by XLA, which fuses each step into on
 import tensorflow as tf
 
 from keras_seq.ops.linear_recurrence.tensorflow import looped_or_composed as linear_recurrence
-from keras_seq.ops.selective_scan.reference import selective_scan
+from keras_seq.ops.selective_scan import selective_scan
 from keras_seq.ops.xla import differentiable_vjp
 
 

@@ -1,5 +1,6 @@
-"""A dense layer, y = activation(x W + b), rows of a table E[ids], and the cross-entropy of logits."""
+"""What is computed of each position by itself: x W + b, activations, normalization, rows E[ids] of a table, losses."""
 
+import keras
 from keras import ops
 
 from keras_seq.ops.dispatch import export_format, exportable, optimized
@@ -43,3 +44,21 @@ def rows_of_table(ids, table):
 def cross_entropy(targets, logits):
     """Compute the cross-entropy of each target of `targets [...]`, given `logits [..., V]`: `[...]`, in nats."""
     return ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
+
+
+@optimized
+def normalize(x, gamma, beta, epsilon: float, centered: bool):
+    """Normalize the last axis of `x [..., D]`, with `gamma [D]` and `beta [D]` or None; the mean counts if centered."""
+    if export_format() is not None:  # torch writes neither of Keras's two to ONNX
+        x = x - ops.mean(x, axis=-1, keepdims=True) if centered else x
+        x = x * ops.rsqrt(ops.mean(x * x, axis=-1, keepdims=True) + epsilon) * gamma
+        return x if beta is None else x + beta
+    if centered:
+        return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
+    return ops.rms_normalization(x, gamma, axis=-1, epsilon=epsilon)
+
+
+if keras.backend.backend() == "tensorflow":
+    import keras_seq.ops.position_wise.tensorflow
+elif keras.backend.backend() == "torch":
+    import keras_seq.ops.position_wise.torch  # noqa: F401  (binds the twins)

@@ -1,7 +1,8 @@
-"""Layer and RMS normalization on torch, which computes in float32 or wider inside.
+"""x W + b as one operation of torch, the cross-entropy with the classes last, which Keras moves, and normalization.
 
-On a CPU torch has no operation for RMS normalization, and differentiates each of the six that it takes; here it has a
-gradient of its own. With n = x / r and r = sqrt(mean x^2 + epsilon), for rows x of D elements:
+torch normalizes in float32 or wider inside. On a CPU it has no operation for RMS normalization, and differentiates each
+of the six that it takes; here it has a gradient of its own. With n = x / r and r = sqrt(mean x^2 + epsilon), for rows x
+of D elements:
 
     y = gamma n,    d gamma = sum over rows of dy n,    dx = (gamma dy - n (gamma dy . n) / D) / r
 """
@@ -9,12 +10,32 @@ gradient of its own. With n = x / r and r = sqrt(mean x^2 + epsilon), for rows x
 import torch
 from keras import ops
 
-from keras_seq.ops.normalization.reference import normalize
+from keras_seq.ops.position_wise import cross_entropy, dense, normalize
 
 
-def is_real(x, gamma, beta, epsilon, centered) -> bool:
+def is_real(x, *others) -> bool:
     """Return whether x is a tensor of real numbers."""
     return isinstance(x, torch.Tensor) and x.is_floating_point()
+
+
+@dense.on("torch", supports=is_real)
+def linear(x, kernel, bias):
+    """Compute x W + b by one matmul that adds the bias, in the dtype of x."""
+    bias = None if bias is None else ops.convert_to_tensor(bias, x.dtype)
+    return torch.nn.functional.linear(x, ops.convert_to_tensor(kernel, x.dtype).t(), bias)
+
+
+def has_classes(targets, logits) -> bool:
+    """Return whether there is an axis of classes more than targets."""
+    return logits.ndim == targets.ndim + 1
+
+
+@cross_entropy.on("torch", supports=has_classes)
+def cross_entropy_of_rows(targets, logits):
+    """Compute the cross-entropy of each target."""
+    targets, width = targets.long(), logits.shape[-1]
+    losses = torch.nn.functional.cross_entropy(logits.reshape(-1, width), targets.reshape(-1), reduction="none")
+    return losses.reshape(targets.shape)
 
 
 @normalize.on("torch", supports=is_real)
