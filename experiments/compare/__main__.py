@@ -41,8 +41,8 @@ from keras_seq.reports.comparison import ComparisonResults
 from keras_seq.reports.comparison_report import compare_report
 from keras_seq.reports.learning_rates import fit_rates, rates_table, runs_table
 from keras_seq.reports.tables import Report, compare_sizes
+from keras_seq.runs.finished_run import write_living_page
 from keras_seq.runs.folders import run_config
-from keras_seq.runs.living_page import write_living_page
 from keras_seq.runs.texts import SplitCorpus, overlap_note, split_corpus, spread_note
 from keras_seq.runs.train import train_run, training_windows
 

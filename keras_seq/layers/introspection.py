@@ -5,12 +5,11 @@ from keras import ops
 
 from keras_seq.layers.base.layer import layers_in
 from keras_seq.layers.recurrent.base import RecurrentBase
-from keras_seq.layers.recurrent.bidirectional import Bidirectional
 from keras_seq.layers.recurrent.gru import GRU
 from keras_seq.layers.recurrent.lstm import LSTM
 from keras_seq.layers.recurrent.min_rnn import MinGRU, MinLSTM
 from keras_seq.layers.recurrent.slstm import SLSTM
-from keras_seq.layers.recurrent.stateful import Stateful
+from keras_seq.layers.recurrent.wrappers import Bidirectional, Stateful
 from keras_seq.ops.tensor_checks import at_least_float32
 
 POSITION_MIXING_LAYERS = (  # Keras layers without an explicit state whose outputs depend on several positions

@@ -24,8 +24,13 @@ from keras_seq.interpretability import (
     probe_past_tokens,
     repeated_sequences,
 )
-from keras_seq.interpretability.trace_plots import DIVERGING_COLORMAP, SEQUENTIAL_COLORMAP
-from keras_seq.interpretability.traces import SIGNAL_NAMES, ModelTrace, most_variable_units
+from keras_seq.interpretability.traces import (
+    DIVERGING_COLORMAP,
+    SEQUENTIAL_COLORMAP,
+    SIGNAL_NAMES,
+    ModelTrace,
+    most_variable_units,
+)
 from keras_seq.reports.pages import describe_run, percent, render, run_label
 from keras_seq.tokenizers.base import show_whitespace
 from keras_seq.tracking.summaries import LABEL_STYLE, label

@@ -6,8 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_seq.interpretability.trace_plots import plot_trace
-from keras_seq.interpretability.traces import lstm_signals, most_variable_units, trace_model
+from keras_seq.interpretability.traces import lstm_signals, most_variable_units, plot_trace, trace_model
 from keras_seq.layers import LSTM, LayerNormLSTM, MultiHeadSelfAttention
 from keras_seq.models import MODELS, LanguageModel
 from keras_seq.reports.inspection import inspect_page

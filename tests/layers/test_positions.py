@@ -17,8 +17,7 @@ from keras_seq.layers import (
     RotaryPositions,
     SegmentEmbedding,
 )
-from keras_seq.layers.attention.bucketed_positions import distance_buckets
-from keras_seq.layers.attention.relative_positions import SCALINGS, rotate, slopes
+from keras_seq.layers.attention.relative_positions import SCALINGS, distance_buckets, rotate, slopes
 
 numpy = ops.convert_to_numpy
 LEFT = np.array([[0, 0, 1, 1], [1, 1, 1, 1]], bool)
