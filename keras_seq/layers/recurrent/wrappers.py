@@ -210,8 +210,8 @@ class Stateful(Layer):
 
     Args:
         layer: A layer or model with `get_initial_state(batch_size)` and `layer(x, state=..., return_state=True) ->
-            (y, state)`. Every tensor of its state is `[B, ...]`. The cache of an attention layer grows and cannot be
-            carried.
+            (y, state)`. Every tensor of its state is `[B, ...]`. A cache of attention fills up, and its length is one
+            number for all rows, so it cannot be carried.
         batch_size: Rows of a training batch, an integer. Evaluation and prediction take any number of rows.
         **kwargs: Those of `keras.layers.Layer`.
 
