@@ -14,7 +14,7 @@ Of these, 48 s train the base and 24 s the method. By default three methods trai
 A language model is trained further on another text: by low-rank additions to its matrices (lora), by its weights
 (full), and for comparison from new weights (scratch), with the same batches. All curves share one axis of training
 tokens. adapters.safetensors in the run of lora holds the additions, and the weights of `--modules-to-save` (biases are
-few and help), alone: `keras_seq.models.adapt.load_adapters` reads them.
+few and help), alone: `keras_seq.models.lora.load_adapters` reads them.
 
 From `pydoc` to tiny Shakespeare all weights end at 1.610 nats and adapters of 3.8 % of them at 1.889 (one seed). The
 gap grows with the tokens of fine-tuning (experiments/LOG.md).
@@ -38,7 +38,7 @@ from keras_seq.commands import options
 from keras_seq.commands.options import check_options
 from keras_seq.data import Corpus, RandomWindows, load_corpus
 from keras_seq.models import LanguageModel, LlamaConfig, LSTMConfig, MambaConfig
-from keras_seq.models.adapt import enable_lora, save_adapters, set_trainable
+from keras_seq.models.lora import enable_lora, save_adapters, set_trainable
 from keras_seq.reports import plots
 from keras_seq.reports.tables import Report, Table, plus_minus, without_texts
 from keras_seq.runs.finished_run import load_run_or_folder

@@ -6,7 +6,6 @@
 several language models, `ngram_model` makes one of counted n-grams, and `NGramResidual` adds what they do not know.
 """
 
-from keras_seq.models.adapt import quantization_report
 from keras_seq.models.config import MODELS, LanguageModelConfig
 from keras_seq.models.ensemble import Ensemble
 from keras_seq.models.exported_model import LiteRTModel, OnnxModel
@@ -39,6 +38,7 @@ from keras_seq.models.forecaster import Forecaster
 from keras_seq.models.language_model import LanguageModel
 from keras_seq.models.laws import assert_causal
 from keras_seq.models.ngrams import NGramResidual, ngram_model
+from keras_seq.models.quantization import quantization_report
 
 LANGUAGE_MODELS = tuple(name for name, config in MODELS.items() if issubclass(config, LanguageModelConfig))
 """Names of the models that predict the next token."""

@@ -13,8 +13,8 @@ from keras import ops
 
 from keras_seq.layers.base.configuration import deserialized, own_arguments
 from keras_seq.layers.residual import check_states
-from keras_seq.models.adapt import NoKerasExport
 from keras_seq.models.language_model import LanguageModel, check_step
+from keras_seq.models.quantization import NoKerasExport
 from keras_seq.models.token_ids import TokenTargets, as_ids
 from keras_seq.ops.tensor_checks import at_least_float32
 

@@ -20,8 +20,8 @@ from keras_seq.layers.introspection import (
 )
 from keras_seq.layers.recurrent.base import RecurrentBase
 from keras_seq.layers.residual import apply_sequentially, check_separates_documents, initial_states
-from keras_seq.models.adapt import Quantizable
 from keras_seq.models.laws import check_steps
+from keras_seq.models.quantization import Quantizable
 from keras_seq.models.token_ids import TokenTargets, as_ids, embed, validate_token_ids
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.position_wise import projects_table, rows_of_table

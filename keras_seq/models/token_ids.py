@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.base.configuration import own_arguments
-from keras_seq.models.adapt import Quantizable
+from keras_seq.models.quantization import Quantizable
 from keras_seq.ops import replicas, tensor_checks
 
 REMEDY = " [B, T], the ids that tokenizer.encode gives; a keras.Input of them needs dtype='int32'"

@@ -24,7 +24,7 @@ from keras_seq.files import atomic_folder, is_free
 from keras_seq.layers import GatedDeltaNet, GriffinRecurrentBlock, TransformerBlock
 from keras_seq.layers.introspection import check_tokenizer, iter_layers
 from keras_seq.models import EncoderDecoder, Ensemble, LanguageModel
-from keras_seq.models.adapt import is_adapter, merged_values
+from keras_seq.models.lora import is_adapter, merged_values
 from keras_seq.pretrained.families import FAMILIES
 from keras_seq.pretrained.family import Family, differences, write_config
 from keras_seq.pretrained.folder_files import INDEX, SINGLE, PretrainedError, overflows, write_tokenizer_files

@@ -26,7 +26,7 @@ import keras
 from keras_seq.files import atomic_write, check_regular
 from keras_seq.layers.introspection import iter_layers
 from keras_seq.models import laws
-from keras_seq.models.adapt import is_adapter, merged_values
+from keras_seq.models.lora import is_adapter, merged_values
 
 CONFIG_NAME, METADATA_NAME, WEIGHTS_NAME = "config.json", "metadata.json", "model.weights.h5"
 ASSET_PATTERN = re.compile(r"assets(/(?!\.)[\w.-]+)*/?", re.ASCII)

@@ -10,7 +10,7 @@ import pytest
 
 from keras_seq.data import TokenFiles, load_corpus
 from keras_seq.data.prepare import prepare
-from keras_seq.models.adapt import load_adapters
+from keras_seq.models.lora import load_adapters
 from keras_seq.saving.keras_file import load_untrusted_model
 from keras_seq.tokenizers import CharacterTokenizer, load_tokenizer
 from keras_seq.training.run_folder import load_run, within

@@ -12,7 +12,7 @@ from keras_seq import pretrained
 from keras_seq.commands.export import main as export
 from keras_seq.commands.generate import main as generate
 from keras_seq.models import LlamaConfig
-from keras_seq.models.adapt import load_adapters
+from keras_seq.models.lora import load_adapters
 from keras_seq.saving import load_untrusted_model
 from keras_seq.tokenizers import load_tokenizer
 from keras_seq.training import read_metrics

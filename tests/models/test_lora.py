@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 from keras_seq import models
 from keras_seq.evaluation import Evaluator
 from keras_seq.generation import TextGenerator
-from keras_seq.models import adapt
+from keras_seq.models import lora
 from keras_seq.saving import load_untrusted_model, save_model
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training.muon import Muon
@@ -59,23 +59,23 @@ def test_adapters_alone_change_and_merge(randomize, tmp_path, name):
     model = randomize(CONFIGS[name].build_model(V))
     save_model(model, tmp_path / "base.keras")
     before, num_weights = logits_of(model), model.count_params()
-    trained = adapt.enable_lora(model, 2, 3.0)
+    trained = lora.enable_lora(model, 2, 3.0)
     np.testing.assert_array_equal(logits_of(model), before)  # B = 0
     assert trained == sum(int(np.prod(w.shape)) for w in model.trainable_weights) == model.count_params() - num_weights
-    assert all(adapt.is_adapter(w) and not Muon.is_hidden_matrix(w) for w in model.trainable_weights)
+    assert all(lora.is_adapter(w) and not Muon.is_hidden_matrix(w) for w in model.trainable_weights)
     changed_by_training(model)
     after = logits_of(model)
     assert np.abs(after - before).max() > 1e-3
-    adapt.save_adapters(model, tmp_path / "adapters.safetensors")
+    lora.save_adapters(model, tmp_path / "adapters.safetensors")
     assert sum(a.size for a in load_file(tmp_path / "adapters.safetensors").values()) == trained
     save_model(model, tmp_path / "model.keras")
     merged = load_untrusted_model(tmp_path / "model.keras")  # a plain model
     assert merged.count_params() == num_weights == sum(int(np.prod(w.shape)) for w in merged.trainable_weights)
     np.testing.assert_allclose(logits_of(merged), after, rtol=1e-5, atol=1e-5)
     again = load_untrusted_model(tmp_path / "base.keras")
-    adapt.load_adapters(again, tmp_path / "adapters.safetensors")
+    lora.load_adapters(again, tmp_path / "adapters.safetensors")
     np.testing.assert_array_equal(logits_of(again), after)
-    adapt.merge_lora(model)
+    lora.merge_lora(model)
     np.testing.assert_allclose(logits_of(model), after, rtol=1e-5, atol=1e-5)
     assert [w.path for w in model.weights] == [w.path for w in CONFIGS[name].build_model(V).weights]
     assert all(w.trainable for w in model.weights if "seed" not in w.path)
@@ -84,7 +84,7 @@ def test_adapters_alone_change_and_merge(randomize, tmp_path, name):
 def test_the_addition_is_alpha_over_r_a_b(randomize):
     model = randomize(CONFIGS["lstm"].build_model(V))
     layer = model.blocks[0]
-    adapt.enable_lora(model, 3, 6.0)
+    lora.enable_lora(model, 3, 6.0)
     randomize(model)
     kernel, a, b = (
         ops.convert_to_numpy(getattr(layer, f"{name}")).astype("float64")
@@ -95,40 +95,40 @@ def test_the_addition_is_alpha_over_r_a_b(randomize):
 
 def test_patterns_choose_layers():
     model = CONFIGS["llama"].build_model(V)
-    adapt.enable_lora(model, 1, patterns=["block_1/*"])
+    lora.enable_lora(model, 1, patterns=["block_1/*"])
     paths = {w.path for w in model.trainable_weights}
     assert paths
     assert all("/block_1/" in f"/{path}" for path in paths)
     model = models.TransformerConfig(8, num_layers=1, num_heads=2, context_length=T, tie_embeddings=False).build_model(
         V
     )
-    adapt.enable_lora(model, 2)
+    lora.enable_lora(model, 2)
     assert not any("head/" in w.path for w in model.trainable_weights)
-    adapt.merge_lora(model)
-    assert adapt.enable_lora(model, 2, patterns=["head"]) == 2 * (8 + V)
+    lora.merge_lora(model)
+    assert lora.enable_lora(model, 2, patterns=["head"]) == 2 * (8 + V)
 
 
 def test_patterns_choose_weights(randomize):
     model = randomize(CONFIGS["llama"].build_model(V))
-    trained = adapt.set_trainable(model, ["*normalization*", "block_0/feed_forward/*/kernel"])
+    trained = lora.set_trainable(model, ["*normalization*", "block_0/feed_forward/*/kernel"])
     changed = changed_by_training(model)
     assert trained == sum(int(np.prod(w.shape)) for w in model.trainable_weights) < model.count_params()
     assert len([path for path in changed if "normalization" in path]) == 5
     assert len([path for path in changed if "kernel" in path]) == 3
     with pytest.raises(ValueError, match=r"'block_7\*' matches no weight; expected a pattern of paths such as"):
-        adapt.set_trainable(model, ["block_7*"])
+        lora.set_trainable(model, ["block_7*"])
 
 
 def test_modules_to_save_are_trained_and_saved_with_the_adapters(randomize, tmp_path):
     model = randomize(CONFIGS["lstm"].build_model(V))
     save_model(model, tmp_path / "base.keras")
-    before, plain = logits_of(model), adapt.enable_lora(CONFIGS["lstm"].build_model(V), 2)
-    assert adapt.enable_lora(model, 2, modules_to_save=["*bias*", "embedding*"]) == plain + 2 * 4 * 7 + V + V * 5
+    before, plain = logits_of(model), lora.enable_lora(CONFIGS["lstm"].build_model(V), 2)
+    assert lora.enable_lora(model, 2, modules_to_save=["*bias*", "embedding*"]) == plain + 2 * 4 * 7 + V + V * 5
     np.testing.assert_array_equal(logits_of(model), before)
     changed_by_training(model)
-    adapt.save_adapters(model, tmp_path / "adapters.safetensors")
+    lora.save_adapters(model, tmp_path / "adapters.safetensors")
     again = load_untrusted_model(tmp_path / "base.keras")
-    adapt.load_adapters(again, tmp_path / "adapters.safetensors")
+    lora.load_adapters(again, tmp_path / "adapters.safetensors")
     np.testing.assert_array_equal(logits_of(again), logits_of(model))
     assert again.count_params() == model.count_params()
     assert len(again.trainable_weights) == len(model.trainable_weights)
@@ -137,36 +137,36 @@ def test_modules_to_save_are_trained_and_saved_with_the_adapters(randomize, tmp_
 def test_mistakes_are_named(tmp_path):
     model = CONFIGS["lstm"].build_model(V)
     with pytest.raises(ValueError, match="rank=0"):
-        adapt.enable_lora(model, 0)
+        lora.enable_lora(model, 0)
     with pytest.raises(ValueError, match="lora_alpha=-1"):
-        adapt.enable_lora(model, 1, -1)
+        lora.enable_lora(model, 1, -1)
     with pytest.raises(ValueError, match=r"attention\* matches no layer with a matrix; expected a pattern of .*lstm"):
-        adapt.enable_lora(model, 1, patterns=["attention*"])
+        lora.enable_lora(model, 1, patterns=["attention*"])
     with pytest.raises(ValueError, match=r"lstm.*kernel is in modules_to_save and gets an addition"):
-        adapt.enable_lora(model, 1, modules_to_save=["lstm*"])
+        lora.enable_lora(model, 1, modules_to_save=["lstm*"])
     with pytest.raises(ValueError, match="'norm' matches no weight"):
-        adapt.enable_lora(model, 1, modules_to_save=["norm"])
+        lora.enable_lora(model, 1, modules_to_save=["norm"])
     with pytest.raises(ValueError, match="has no adapters"):
-        adapt.save_adapters(model, tmp_path / "x.safetensors")
+        lora.save_adapters(model, tmp_path / "x.safetensors")
     assert all(w.trainable for w in model.weights if "seed" not in w.path)
-    adapt.enable_lora(model, 1)
+    lora.enable_lora(model, 1)
     with pytest.raises(ValueError, match="has LoRA already"):
-        adapt.enable_lora(model, 1)
-    adapt.save_adapters(model, tmp_path / "lstm.safetensors")
+        lora.enable_lora(model, 1)
+    lora.save_adapters(model, tmp_path / "lstm.safetensors")
     other = CONFIGS["llama"].build_model(V)
-    with pytest.raises(adapt.AdapterError, match=r"has adapters of .*lstm"):
-        adapt.load_adapters(other, tmp_path / "lstm.safetensors")
+    with pytest.raises(lora.AdapterError, match=r"has adapters of .*lstm"):
+        lora.load_adapters(other, tmp_path / "lstm.safetensors")
     wider = models.LSTMConfig(5, units=8, num_layers=2).build_model(V)
-    with pytest.raises(adapt.AdapterError, match=r"holds float32 \[.*; expected float32 \["):
-        adapt.load_adapters(wider, tmp_path / "lstm.safetensors")
+    with pytest.raises(lora.AdapterError, match=r"holds float32 \[.*; expected float32 \["):
+        lora.load_adapters(wider, tmp_path / "lstm.safetensors")
     arrays = load_file(tmp_path / "lstm.safetensors")
     save_file(dict(list(arrays.items())[1:]), tmp_path / "less", metadata={"lora_rank": "1", "lora_alpha": "1"})
     save_file(arrays, tmp_path / "no-rank")
     (tmp_path / "cut").write_bytes((tmp_path / "lstm.safetensors").read_bytes()[:-1])
     for name in ("less", "no-rank", "cut", "missing"):
-        with pytest.raises(adapt.AdapterError, match=r"not a file of adapters|holds nothing"):
-            adapt.load_adapters(CONFIGS["lstm"].build_model(V), tmp_path / name)
-    assert not any(adapt.is_adapter(w) for w in wider.weights)
+        with pytest.raises(lora.AdapterError, match=r"not a file of adapters|holds nothing"):
+            lora.load_adapters(CONFIGS["lstm"].build_model(V), tmp_path / name)
+    assert not any(lora.is_adapter(w) for w in wider.weights)
 
 
 @pytest.mark.filterwarnings("ignore:.*int8")
@@ -182,8 +182,8 @@ def test_what_was_compiled_before_scores_and_samples_with_the_new_matrices(rando
 
     results = [loss_and_text(evaluator, generator)]
     for change in (
-        lambda: (adapt.enable_lora(model, 2), randomize(model, 5)),
-        lambda: (adapt.merge_lora(model), model.quantize("int4")),
+        lambda: (lora.enable_lora(model, 2), randomize(model, 5)),
+        lambda: (lora.merge_lora(model), model.quantize("int4")),
     ):
         change()
         results.append(loss_and_text(evaluator, generator))
@@ -196,7 +196,7 @@ def test_weights_that_were_written_with_adapters_are_read_again(tmp_path, random
     model = randomize(CONFIGS[name].build_model(V))
     model.save_weights(tmp_path / "base.weights.h5")
     base = logits_of(model)
-    adapt.enable_lora(model, 2)
+    lora.enable_lora(model, 2)
     randomize(model, 5)
     expected = logits_of(model)
     model.save_weights(tmp_path / "tuned.weights.h5")

@@ -13,7 +13,7 @@ from keras_seq import layers, models
 from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.generation.sampling_loop import SamplingLoop
 from keras_seq.layers.base.layer import GROUP, dequantize, quantize
-from keras_seq.models.adapt import enable_lora
+from keras_seq.models.lora import enable_lora
 from keras_seq.saving import load_untrusted_model, save_model
 from tests.conftest import often
 from tests.models.test_language_model import SMALL, VOCABULARY, some_ids
@@ -113,7 +113,7 @@ def test_a_model_of_layers_comes_back_from_a_file_too(tmp_path, mode):
 
 @often("name", [*dict.fromkeys((*KINDS, *models.LANGUAGE_MODELS))], KINDS)
 def test_every_model_can_be_quantized(name):
-    from keras_seq.models.adapt import Quantizable
+    from keras_seq.models.quantization import Quantizable
 
     small = {"num_heads": 2, "embedding_dim": 4, "feed_forward_dim": 4, "units": 4, "context_length": 4}
     fields = {field.name for field in dataclasses.fields(models.MODELS[name])}

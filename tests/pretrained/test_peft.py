@@ -10,7 +10,7 @@ import transformers
 from keras import ops
 
 from keras_seq import pretrained
-from keras_seq.models.adapt import enable_lora, merge_lora
+from keras_seq.models.lora import enable_lora, merge_lora
 from tests.pretrained.random_configs import CONFIGS, random_model
 from tests.pretrained.test_load import assert_same, some_ids
 

@@ -25,8 +25,8 @@ from keras_seq.models import (
     OnnxModel,
     TransformerConfig,
 )
-from keras_seq.models.adapt import enable_lora
 from keras_seq.models.exported_model import named_tensors
+from keras_seq.models.lora import enable_lora
 from keras_seq.saving.keras_file import in_float32
 from keras_seq.tokenizers import CharacterTokenizer
 from tests.conftest import often

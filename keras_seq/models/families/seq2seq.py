@@ -18,10 +18,10 @@ from keras import ops
 from keras_seq import checks, layers
 from keras_seq.layers.base.configuration import deserialized, own_arguments
 from keras_seq.layers.base.state import check_state, shapes
-from keras_seq.models.adapt import Quantizable
 from keras_seq.models.config import check_fields, register
 from keras_seq.models.counts import count_block_params
 from keras_seq.models.language_model import check_step
+from keras_seq.models.quantization import Quantizable
 from keras_seq.models.token_ids import TokenTargets, as_ids, embed, validate_token_ids
 from keras_seq.ops.tensor_checks import at_least_float32
 
