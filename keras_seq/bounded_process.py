@@ -14,6 +14,7 @@ import functools
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -23,6 +24,8 @@ from array import array
 MAX_SECONDS = 2  # of processor time for an answer
 MAX_BYTES = 2 << 30  # of address space
 MAX_STATES = 1 << 15  # of a regular expression's automaton
+ANCHORS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|[$^]", re.DOTALL)  # or an escaped character, or a class
+END = "\U0010ffff"  # marks the end of a text; it is no character and never will be one
 
 
 class OutOfBounds(ValueError):
@@ -119,7 +122,14 @@ def _render_chat_template(template, messages, add_generation_prompt, special_tok
 def _regex_automaton(pattern):
     from outlines_core import Index, Vocabulary
 
-    index = Index(pattern, Vocabulary(256, {bytes([n]): [n] for n in range(256)}))
+    anchors = [part for part in ANCHORS.findall(pattern) if part in ("$", "^", r"\A", r"\z")]
+    if anchors:
+        raise ValueError(f"it has the anchor {anchors[0]}; expected none, because a whole text has to match")
+    vocabulary = Vocabulary(256, {bytes([n]): [n] for n in range(256)})
+    Index(pattern, vocabulary)  # refuses what is no pattern by itself, such as a)|(b
+    # An index has no way from a whole match through texts that are none to a longer match. So all matches end with a
+    # mark here, and the texts that may end are those that it can follow.
+    index = Index(f"(?:{pattern}){END}", vocabulary)
     transitions, start = index.get_transitions(), index.get_initial_state()
     states = [start, *(state for state in transitions if state != start)]
     states += sorted(index.get_final_states() - {*states})
@@ -131,7 +141,11 @@ def _regex_automaton(pattern):
         for byte, following in row.items():
             if byte < 256 and following in number:
                 table[256 * number[state] + byte] = number[following]
-    finals = [number[state] for state in index.get_final_states()]
+    ends = range(len(states))
+    for byte in END.encode():
+        ends = [table[256 * state + byte] if state >= 0 else -1 for state in ends]
+    ended = {number[state] for state in index.get_final_states()}
+    finals = [state for state, end in enumerate(ends) if end in ended]
     return base64.b64encode(table.tobytes()).decode(), finals
 
 
