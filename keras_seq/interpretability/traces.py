@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from keras_seq.generation.sampling_loop import not_finite
-from keras_seq.interpretability.activations import attention_weights
+from keras_seq.interpretability.activations import attention_weights, record_calls
 from keras_seq.layers import LSTM
 from keras_seq.layers.introspection import check_tokenizer, pre_activations
 from keras_seq.models import LanguageModel
@@ -70,15 +70,16 @@ class ModelTrace:
         return list(zip(ranks.tolist(), probabilities.tolist(), strict=True))
 
 
-def lstm_signals(layer: LSTM, x) -> dict[str, np.ndarray]:
-    """Compute the signals `[T, units]` of an LSTM by the equations of docs/rnn-lstm.md."""
-    z = _numpy(pre_activations(layer, x, layer(x))[0])
-    i, f, g, o = np.split(z, 4, axis=-1)
-    i, f, g, o = _sigmoid(i), _sigmoid(f), np.tanh(g), _sigmoid(o)
+def lstm_signals(layer: LSTM, x, y, reset_mask=None) -> dict[str, np.ndarray]:
+    """Compute the signals `[T, units]` of an LSTM by the equations of docs/rnn-lstm.md, from a row of a call."""
+    i, f, g, o = ops.split(pre_activations(layer, x, y, reset_mask=reset_mask)[0], 4, axis=-1)
+    i, f, o = (_numpy(layer.recurrent_activation(z)) for z in (i, f, o))
+    g = _numpy(layer.activation(g))
+    is_first = np.arange(len(g)) == 0 if reset_mask is None else _numpy(reset_mask[0])
     c = np.zeros_like(i)
     for t in range(len(c)):
-        c[t] = f[t] * c[t - 1] + i[t] * g[t] if t else i[t] * g[t]
-    signals = {"i": i, "f": f, "g": g, "o": o, "c": c, "h": o * np.tanh(c)}
+        c[t] = i[t] * g[t] + (f[t] * c[t - 1] if t and not is_first[t] else 0)
+    signals = {"i": i, "f": f, "g": g, "o": o, "c": c, "h": o * _numpy(layer.activation(ops.convert_to_tensor(c)))}
     return {letter: signals[letter] for letter in SIGNAL_NAMES if letter in signals}
 
 
@@ -99,18 +100,17 @@ def trace_model(model: keras.Model, tokenizer, ids) -> ModelTrace:
         raise ValueError(f"{model.name} is of the class {kind}; expected a LanguageModel, such as one of its members.")
     check_tokenizer(tokenizer, model)
     ids = np.asarray(ids)
-    logits = _numpy(model(ids[None], training=False)[0]).astype("float64")
+    with record_calls(model.blocks, "call") as calls:
+        logits = _numpy(model(ids[None], training=False)[0]).astype("float64")
     if np.isnan(logits).any():
         raise not_finite()
     attention = {name: weights[0] for name, weights in attention_weights(model, ids[None]).items()}
     activations, outputs = {}, {}
-    x = model.embedding(ids[None])
-    for block in model.blocks:
+    for block, args, kwargs, y in calls:
         if type(block) is LSTM:  # subclasses have other equations
-            activations[block.name] = lstm_signals(block, x)
-        x = block(x, training=False)
+            activations[block.name] = lstm_signals(block, args[0], y, kwargs.get("reset_mask"))
         if not isinstance(block, keras.layers.Dropout):
-            outputs[block.name] = {"y": _numpy(x[0])}
+            outputs[block.name] = {"y": _numpy(y[0])}
     if not attention and not activations:
         activations = outputs
     probabilities = np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
@@ -121,10 +121,6 @@ def trace_model(model: keras.Model, tokenizer, ids) -> ModelTrace:
 def most_variable_units(signal, count: int) -> np.ndarray:
     """Return the units of a signal whose standard deviation is highest, in descending order."""
     return np.argsort(-signal.std(axis=0), kind="stable")[:count]
-
-
-def _sigmoid(x) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
 
 
 def _numpy(x) -> np.ndarray:
