@@ -10,6 +10,7 @@ question that takes too much ends it. This file is also the child's script, so i
 import atexit
 import base64
 import contextlib
+import datetime
 import functools
 import json
 import math
@@ -101,22 +102,38 @@ def json_schema_pattern(schema: str) -> str:
 
 @functools.cache
 def _jinja_template(text):
+    from jinja2 import nodes
+    from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """`{% generation %}`: what a model writes, which training tells from the rest; here it is its text."""
+
+        tags = frozenset({"generation"})
+
+        def parse(self, parser):
+            line = next(parser.stream).lineno
+            return nodes.Scope(parser.parse_statements(["name:endgeneration"], drop_needle=True), lineno=line)
 
     def raise_exception(message):
         raise ValueError(f"the template says: {message}")
 
+    def tojson(x, ensure_ascii=False, **options):  # jinja2's own escapes what HTML does not allow
+        return json.dumps(x, ensure_ascii=ensure_ascii, **options)
+
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
     )
-    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "sort_keys": False}
+    environment.filters["tojson"] = tojson
     environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
     return environment.from_string(text)
 
 
 def _render_chat_template(template, messages, add_generation_prompt, special_tokens):
-    variables = {**special_tokens, "messages": messages, "add_generation_prompt": add_generation_prompt}
-    return _jinja_template(template).render(**variables)
+    """Return the text with the names and filters that transformers gives to a template."""
+    names = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": add_generation_prompt}
+    return _jinja_template(template).render(**special_tokens, **names)
 
 
 def _regex_automaton(pattern):
