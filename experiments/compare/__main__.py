@@ -28,6 +28,8 @@ half a minute: expected 20 % and 100 %. The report has loss beside recall, becau
 import dataclasses
 import pathlib
 
+import numpy as np
+
 from experiments.common.command import experiment_main
 from experiments.common.jobs import run_all
 from experiments.compare import budgets as compare_budgets
@@ -60,7 +62,7 @@ def train_one(
     seed: int,
     data: SplitCorpus,
     train_ids,
-    scored_text: str,
+    scored: str | np.ndarray,
 ) -> dict:
     """Train one model with one seed on `train_ids`, score it on a text, and return its result."""
     tokenizer = data.tokenizer
@@ -74,7 +76,7 @@ def train_one(
         model,
         tokenizer,
         make_windows(config, kind, train_ids, seed),
-        scored_text,
+        scored,
         budget.steps,
         train,
         run_config(config, budget.name, budget.model_config, train, model, data.corpus, **extra),
@@ -104,7 +106,7 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     print(compare_budgets.budget_table(config, budgets).without("width"))
     print(*filter(None, [compare_sizes([budget.parameters for budget in budgets.values()])]))
 
-    def run(name, budget, train, seed=0, ids=data.train, scored=data.validation_text):
+    def run(name, budget, train, seed=0, ids=data.train, scored=data.scored):
         path = folder / name
         return path, seed, lambda: train_one(path, config, budget, train, seed, data, ids, scored)
 

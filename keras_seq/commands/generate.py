@@ -117,9 +117,13 @@ def default_prompt(tokenizer: Tokenizer) -> str:
 
 def read_prompts() -> Iterator[str]:
     """Yield the lines of standard input, up to an empty one."""
-    with contextlib.suppress(EOFError):
+    try:
         while prompt := input("> " if sys.stdin.isatty() else ""):
             yield prompt
+    except EOFError:
+        pass
+    except UnicodeError:
+        raise ValueError("A line of standard input is not UTF-8: convert it to UTF-8.") from None
 
 
 def draft_loop(config: GenerateConfig, generator: TextGenerator) -> SpeculativeLoop | None:
@@ -193,15 +197,17 @@ def main(arguments: Sequence[str] | None = None):
         tokenizer = tokenizer.without_special_tokens()
     generator, texts = TextGenerator(loaded.model, tokenizer), []
     draft = draft_loop(config, generator)
-    if config.interactive:
-        for number, prompt in enumerate(read_prompts()):
-            try:
-                texts += print_texts(generator, prompt, config, config.seed + number, stops, draft)
-            except ValueError as error:
-                print(error, file=sys.stderr)
-    else:
-        prompt = read_standard_input() if config.prompt == "-" else config.prompt
-        prompt = default_prompt(tokenizer) if prompt is None else prompt
-        texts = print_texts(generator, prompt, config, config.seed, stops, draft)
-    if config.out is not None:
-        write_text(config.out, "\n\n".join(texts) + "\n")
+    try:
+        if config.interactive:
+            for number, prompt in enumerate(read_prompts()):
+                try:
+                    texts += print_texts(generator, prompt, config, config.seed + number, stops, draft)
+                except ValueError as error:
+                    print(error, file=sys.stderr)
+        else:
+            prompt = read_standard_input() if config.prompt == "-" else config.prompt
+            prompt = default_prompt(tokenizer) if prompt is None else prompt
+            texts = print_texts(generator, prompt, config, config.seed, stops, draft)
+    finally:
+        if config.out is not None and texts:
+            write_text(config.out, "\n\n".join(texts) + "\n")

@@ -72,6 +72,15 @@ def test_a_pipe_ends_an_interactive_session_and_a_wrong_prompt_does_not(smoke, m
     assert err == "The model does not know '\u732b' (U+732B): change the text, or add --unknown drop.\n"
 
 
+def test_an_interactive_session_that_fails_has_written_its_texts(smoke, monkeypatch, tmp_path, fails):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"The \n\xff\n"), "utf-8"))
+    options = ["--max-new-tokens", "0", "--out", tmp_path / "texts.txt"]
+    assert "A line of standard input is not UTF-8" in fails(
+        generate.main, smoke.folder / "lstm-seed0", "--interactive", *options
+    )
+    assert (tmp_path / "texts.txt").read_text() == "The \n"
+
+
 def test_unknown_characters_can_be_left_out(written):
     assert written("--prompt", "\u732bThe\u00fc ", *PROMPT[2:], "--unknown", "drop") == written(*PROMPT)
 
