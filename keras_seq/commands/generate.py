@@ -15,6 +15,7 @@ while it is generated; several are generated as one batch.
 
 import contextlib
 import dataclasses
+import io
 import itertools
 import pathlib
 import sys
@@ -117,13 +118,13 @@ def default_prompt(tokenizer: Tokenizer) -> str:
 
 def read_prompts() -> Iterator[str]:
     """Yield the lines of standard input, up to an empty one."""
-    try:
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(
+            errors="surrogateescape"
+        )  # a line that is not UTF-8 is refused as a prompt, not all lines
+    with contextlib.suppress(EOFError):
         while prompt := input("> " if sys.stdin.isatty() else ""):
             yield prompt
-    except EOFError:
-        pass
-    except UnicodeError:
-        raise ValueError("A line of standard input is not UTF-8: convert it to UTF-8.") from None
 
 
 def draft_loop(config: GenerateConfig, generator: TextGenerator) -> SpeculativeLoop | None:
