@@ -334,6 +334,7 @@ class BucketedPositions(RelativePositions):
     x = second(x, bucket_bias=first.self_attention_layer.bucket_bias)  # one for all blocks, as in T5
     ```
 
+    This is the `call` of a layer or model of your own: a functional model would keep the biases as a constant.
     The layer has a weight `[num_buckets, H]` more, its `bucket_bias`, which starts at 0. With `causal=True` all buckets
     are of earlier keys, otherwise half of them. Nothing is rotated.
     Masking: distances count non-padding elements only.
