@@ -28,8 +28,6 @@ half a minute: expected 20 % and 100 %. The report has loss beside recall, becau
 import dataclasses
 import pathlib
 
-import numpy as np
-
 from experiments.common.command import experiment_main
 from experiments.common.jobs import run_all
 from experiments.compare import budgets as compare_budgets
@@ -62,7 +60,7 @@ def train_one(
     seed: int,
     data: SplitCorpus,
     train_ids,
-    scored: str | np.ndarray,
+    scored,
 ) -> dict:
     """Train one model with one seed on `train_ids`, score it on a text, and return its result."""
     tokenizer = data.tokenizer

@@ -113,12 +113,12 @@ def named_files(name: str, is_expected: Callable[[str], bool]) -> list[str]:
 
 def _files_below(folder, is_expected):
     """Return the files below a folder in the order of their paths, by links too, each folder once; no hidden ones."""
-    files, seen = [], set()
+    files, read = [], set()
     for place, folders, names in os.walk(folder, followlinks=True):
         here = os.path.realpath(place)
-        folders[:] = [] if here in seen else sorted(name for name in folders if name[0] != ".")
-        names = [] if here in seen else [name for name in names if name[0] != "."]
-        seen.add(here)
+        folders[:] = [] if here in read else sorted(name for name in folders if name[0] != ".")
+        names = [] if here in read else [name for name in names if name[0] != "."]
+        read.add(here)
         files += [file for name in names if is_expected(file := os.path.join(place, name))]
     return [str(file) for file in sorted(map(Path, files))]
 

@@ -245,8 +245,8 @@ def _length(folder, settings, build, data, train):
     if (folder / "config.json").exists():
         saved = read_config(folder)
         if saved.get("experiment", {}).get("minutes") == settings.minutes:
-            asked_then, every = (part["train"]["validate_every"] for part in (saved["experiment"], saved))
-            every = every if train.validate_every == asked_then else train.validate_every
+            given, every = (part["train"]["validate_every"] for part in (saved["experiment"], saved))
+            every = every if train.validate_every == given else train.validate_every
             return saved["length"]["steps"], dataclasses.replace(train, validate_every=every)
     model = build()
     _, windows = _windows(model, data.train, settings)
