@@ -9,7 +9,7 @@ DOCS = pathlib.Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 import reference  # noqa: E402
 
-from keras_seq.runs.living_page import write_living_page  # noqa: E402
+from keras_seq.runs.finished_run import write_living_page  # noqa: E402
 
 project = "keras_seq"
 author = "the keras_seq authors"

@@ -147,7 +147,7 @@ def train_one(run: pathlib.Path, config: CrossoverConfig, planned: PlannedRun, s
     kind, windows = make_windows(config, model, data, seed)
     extra = {"windows": kind, "seed": seed, "size": planned.size, "budget": planned.budget}
     settings = run_config(config, planned.model, planned.model_config, train, model, data.corpus, **extra)
-    return train_run(run, model, data.tokenizer, windows, data.validation_text, planned.steps, train, settings)
+    return train_run(run, model, data.tokenizer, windows, data.scored, planned.steps, train, settings)
 
 
 class Crossing(NamedTuple):

@@ -10,10 +10,12 @@ question that takes too much ends it. This file is also the child's script, so i
 import atexit
 import base64
 import contextlib
+import datetime
 import functools
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -23,6 +25,8 @@ from array import array
 MAX_SECONDS = 2  # of processor time for an answer
 MAX_BYTES = 2 << 30  # of address space
 MAX_STATES = 1 << 15  # of a regular expression's automaton
+ANCHORS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|[$^]", re.DOTALL)  # or an escaped character, or a class
+END = "\U0010ffff"  # marks the end of a text; it is no character and never will be one
 
 
 class OutOfBounds(ValueError):
@@ -98,28 +102,51 @@ def json_schema_pattern(schema: str) -> str:
 
 @functools.cache
 def _jinja_template(text):
+    from jinja2 import nodes
+    from jinja2.ext import Extension, loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """`{% generation %}`: what a model writes, which training tells from the rest; here it is its text."""
+
+        tags = frozenset({"generation"})
+
+        def parse(self, parser):
+            line = next(parser.stream).lineno
+            return nodes.Scope(parser.parse_statements(["name:endgeneration"], drop_needle=True), lineno=line)
 
     def raise_exception(message):
         raise ValueError(f"the template says: {message}")
 
+    def tojson(x, ensure_ascii=False, **options):  # jinja2's own escapes what HTML does not allow
+        return json.dumps(x, ensure_ascii=ensure_ascii, **options)
+
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
     )
-    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "sort_keys": False}
+    environment.filters["tojson"] = tojson
     environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
     return environment.from_string(text)
 
 
 def _render_chat_template(template, messages, add_generation_prompt, special_tokens):
-    variables = {**special_tokens, "messages": messages, "add_generation_prompt": add_generation_prompt}
-    return _jinja_template(template).render(**variables)
+    """Return the text with the names and filters that transformers gives to a template."""
+    names = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": add_generation_prompt}
+    return _jinja_template(template).render(**special_tokens, **names)
 
 
 def _regex_automaton(pattern):
     from outlines_core import Index, Vocabulary
 
-    index = Index(pattern, Vocabulary(256, {bytes([n]): [n] for n in range(256)}))
+    anchors = [part for part in ANCHORS.findall(pattern) if part in ("$", "^", r"\A", r"\z")]
+    if anchors:
+        raise ValueError(f"it has the anchor {anchors[0]}; expected none, because a whole text has to match")
+    vocabulary = Vocabulary(256, {bytes([n]): [n] for n in range(256)})
+    Index(pattern, vocabulary)  # refuses what is no pattern by itself, such as a)|(b
+    # An index has no way from a whole match through texts that are none to a longer match. So all matches end with a
+    # mark here, and the texts that may end are those that it can follow.
+    index = Index(f"(?:{pattern}){END}", vocabulary)
     transitions, start = index.get_transitions(), index.get_initial_state()
     states = [start, *(state for state in transitions if state != start)]
     states += sorted(index.get_final_states() - {*states})
@@ -131,7 +158,11 @@ def _regex_automaton(pattern):
         for byte, following in row.items():
             if byte < 256 and following in number:
                 table[256 * number[state] + byte] = number[following]
-    finals = [number[state] for state in index.get_final_states()]
+    ends = range(len(states))
+    for byte in END.encode():
+        ends = [table[256 * state + byte] if state >= 0 else -1 for state in ends]
+    ended = {number[state] for state in index.get_final_states()}
+    finals = [state for state, end in enumerate(ends) if end in ended]
     return base64.b64encode(table.tobytes()).decode(), finals
 
 

@@ -23,11 +23,11 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 120,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 38_340,
-    "files of keras_seq": 224,
+    "lines of keras_seq": 38_440,
+    "files of keras_seq": 214,
     "lines of experiments": 9_000,
     "files of experiments": 45,
-    "lines of tests": 42_950,
+    "lines of tests": 43_250,
     "foreign private names": 4,
 }
 CALLS = {

@@ -41,8 +41,8 @@ from keras_seq.reports.comparison import ComparisonResults
 from keras_seq.reports.comparison_report import compare_report
 from keras_seq.reports.learning_rates import fit_rates, rates_table, runs_table
 from keras_seq.reports.tables import Report, compare_sizes
+from keras_seq.runs.finished_run import write_living_page
 from keras_seq.runs.folders import run_config
-from keras_seq.runs.living_page import write_living_page
 from keras_seq.runs.texts import SplitCorpus, overlap_note, split_corpus, spread_note
 from keras_seq.runs.train import train_run, training_windows
 
@@ -60,7 +60,7 @@ def train_one(
     seed: int,
     data: SplitCorpus,
     train_ids,
-    scored_text: str,
+    scored,
 ) -> dict:
     """Train one model with one seed on `train_ids`, score it on a text, and return its result."""
     tokenizer = data.tokenizer
@@ -74,7 +74,7 @@ def train_one(
         model,
         tokenizer,
         make_windows(config, kind, train_ids, seed),
-        scored_text,
+        scored,
         budget.steps,
         train,
         run_config(config, budget.name, budget.model_config, train, model, data.corpus, **extra),
@@ -104,7 +104,7 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     print(compare_budgets.budget_table(config, budgets).without("width"))
     print(*filter(None, [compare_sizes([budget.parameters for budget in budgets.values()])]))
 
-    def run(name, budget, train, seed=0, ids=data.train, scored=data.validation_text):
+    def run(name, budget, train, seed=0, ids=data.train, scored=data.scored):
         path = folder / name
         return path, seed, lambda: train_one(path, config, budget, train, seed, data, ids, scored)
 

@@ -93,9 +93,9 @@ def gate_values(model: keras.Model, x) -> dict[str, dict[str, np.ndarray]]:
     with record_calls(own_layers, "sequence") as own_calls, record_calls(keras_layers, "call") as keras_calls:
         model(x, training=False)
     values = {}
-    for layer, (sequences, state, *_), _, output in own_calls:
+    for layer, (sequences, state, *_), kwargs, output in own_calls:
         h = state[0] if isinstance(state, tuple) else state
-        values.setdefault(layer, []).append(gates(layer, sequences, output[0], h))
+        values.setdefault(layer, []).append(gates(layer, sequences, output[0], h, kwargs.get("reset_mask")))
     for layer, args, kwargs, _ in keras_calls:
         options = {name: value for name, value in kwargs.items() if name != "training"}
         values.setdefault(layer, []).append(keras_gates(layer, *args, **options))

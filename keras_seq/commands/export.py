@@ -26,7 +26,7 @@ from keras_seq import pretrained
 from keras_seq.commands.exit_status import exit_with_message
 from keras_seq.commands.options import check_options, command_line
 from keras_seq.files import atomic_write
-from keras_seq.runs.living_page import cost_of_rounding, write_living_page
+from keras_seq.runs.finished_run import cost_of_rounding, write_living_page
 from keras_seq.saving.exporter import export
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.characters import with_text_input

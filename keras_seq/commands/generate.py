@@ -15,6 +15,7 @@ while it is generated; several are generated as one batch.
 
 import contextlib
 import dataclasses
+import io
 import itertools
 import pathlib
 import sys
@@ -117,6 +118,10 @@ def default_prompt(tokenizer: Tokenizer) -> str:
 
 def read_prompts() -> Iterator[str]:
     """Yield the lines of standard input, up to an empty one."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(
+            errors="surrogateescape"
+        )  # a line that is not UTF-8 is refused as a prompt, not all lines
     with contextlib.suppress(EOFError):
         while prompt := input("> " if sys.stdin.isatty() else ""):
             yield prompt
@@ -193,15 +198,17 @@ def main(arguments: Sequence[str] | None = None):
         tokenizer = tokenizer.without_special_tokens()
     generator, texts = TextGenerator(loaded.model, tokenizer), []
     draft = draft_loop(config, generator)
-    if config.interactive:
-        for number, prompt in enumerate(read_prompts()):
-            try:
-                texts += print_texts(generator, prompt, config, config.seed + number, stops, draft)
-            except ValueError as error:
-                print(error, file=sys.stderr)
-    else:
-        prompt = read_standard_input() if config.prompt == "-" else config.prompt
-        prompt = default_prompt(tokenizer) if prompt is None else prompt
-        texts = print_texts(generator, prompt, config, config.seed, stops, draft)
-    if config.out is not None:
-        write_text(config.out, "\n\n".join(texts) + "\n")
+    try:
+        if config.interactive:
+            for number, prompt in enumerate(read_prompts()):
+                try:
+                    texts += print_texts(generator, prompt, config, config.seed + number, stops, draft)
+                except ValueError as error:
+                    print(error, file=sys.stderr)
+        else:
+            prompt = read_standard_input() if config.prompt == "-" else config.prompt
+            prompt = default_prompt(tokenizer) if prompt is None else prompt
+            texts = print_texts(generator, prompt, config, config.seed, stops, draft)
+    finally:
+        if config.out is not None and texts:
+            write_text(config.out, "\n\n".join(texts) + "\n")

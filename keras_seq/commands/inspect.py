@@ -19,8 +19,7 @@ from tqdm import tqdm
 from keras_seq.commands.exit_status import exit_with_message
 from keras_seq.commands.options import RunFolder, check_options, command_line
 from keras_seq.files import write_text
-from keras_seq.interpretability.trace_plots import plot_trace
-from keras_seq.interpretability.traces import ModelTrace, trace_model
+from keras_seq.interpretability.traces import ModelTrace, plot_trace, trace_model
 from keras_seq.reports import plots
 from keras_seq.reports.inspection import Findings, find, inspect_page, plot_findings
 from keras_seq.reports.pages import percent

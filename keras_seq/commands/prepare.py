@@ -23,7 +23,7 @@ from keras_seq.commands.exit_status import exit_with_message
 from keras_seq.commands.options import check_options, command_line
 from keras_seq.data import TokenFiles
 from keras_seq.data.prepare import prepare
-from keras_seq.data.token_shards import TOKENIZER_NAME
+from keras_seq.data.token_shards import TOKENIZER_NAME, is_prepared
 from keras_seq.tokenizers import TOKENIZERS, load_tokenizer
 
 
@@ -110,6 +110,8 @@ def main(arguments: Sequence[str] | None = None):
     if config.verify is None:
         print(prepare_folder(config))
         return
+    if not is_prepared(str(config.verify)):
+        raise ValueError(f"--verify {config.verify}: expected a folder that keras-seq prepare wrote.")
     files = TokenFiles.open(config.verify)
     files.verify()
     print(f"{config.verify}: all {len(files.shards)} files have their checksums.")

@@ -57,6 +57,8 @@ class ScoreTextConfig:
         check_options(self, num_highest_losses=0, adapt=0)
         if self.html is not None and not self.html.parent.is_dir():
             raise ValueError(f"--html {self.html}: expected an existing folder; {self.html.parent} is none.")
+        if self.html is not None and self.html.is_dir():
+            raise ValueError(f"--html {self.html}: it is a folder; expected a file.")
 
 
 def read_text(config: ScoreTextConfig) -> str:
@@ -84,7 +86,7 @@ def format_report(score: TextScore, num_highest_losses: int) -> str:
 
 def score_page(score: TextScore, run: pathlib.Path, vocabulary_size: int, num_highest_losses: int) -> str:
     """Return the page, with tokens in full color if a uniform guess is no worse: at log V nats or more."""
-    uniform_loss = math.log(vocabulary_size)
+    uniform_loss = math.log(vocabulary_size) or 1.0  # of a single token every loss is 0
     shades = np.clip(score.token_losses / uniform_loss, 0, 1).tolist()
     return render(
         "score",
@@ -104,14 +106,14 @@ def main(arguments: list[str] | None = None):
     is_exported = config.run.suffix in RUNTIMES
     model, tokenizer = (load_exported if is_exported else load_language_model)(config.run)
     text = handle_unknown(read_text(config), tokenizer, config.unknown)
+    if config.html is not None and (num_tokens := len(tokenizer.encode(text))) > MAX_HTML_TOKENS:
+        raise ValueError(
+            f"--html: the text has {num_tokens:,} tokens; expected at most {MAX_HTML_TOKENS:,}, because "
+            "browsers are slow with more: score a part of the text, or omit --html."
+        )
     with scoring_bar("scoring"):
         adapt = None if config.adapt is None else DynamicEvaluation(config.adapt)
         score = score_text(model, tokenizer, text, adapt=adapt)
-    if config.html is not None and len(score.tokens) > MAX_HTML_TOKENS:
-        raise ValueError(
-            f"--html: the text has {len(score.tokens):,} tokens; expected at most {MAX_HTML_TOKENS:,}, because "
-            "browsers are slow with more: score a part of the text, or omit --html."
-        )
     print(format_report(score, config.num_highest_losses))
     if config.html is not None:
         write_text(config.html, score_page(score, config.run, tokenizer.vocabulary_size, config.num_highest_losses))

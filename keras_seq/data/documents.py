@@ -5,7 +5,8 @@
     *.parquet                                  one document a row, in a column      (needs pyarrow)
     the first two with .gz or .zst             the same, compressed                 (.zst needs pyarrow)
 
-A folder stands for all such files below it whose names, like those of their folders, do not begin with a period. Large
+A folder stands for all such files below it, by links too, whose names, like those of their folders, do not begin with a
+period. Large
 files that are neither compressed nor Parquet are divided: *.jsonl between two lines, others between two words, where no
 token ends elsewhere than in the whole text. A text without such a place stays whole.
 """
@@ -62,6 +63,8 @@ class InputFile:
                 pass
         except OSError as error:
             raise DocumentsError(f"{path} cannot be read ({error.strerror}): name files or folders.") from None
+        except ValueError:  # NUL
+            raise DocumentsError(f"{path!r} is no path; expected the names of files or folders.") from None
         return cls(path, status.st_size, status.st_mtime_ns)
 
     def check(self) -> None:
@@ -101,12 +104,23 @@ def named_files(name: str, is_expected: Callable[[str], bool]) -> list[str]:
     is_pattern = not os.path.lexists(name) and {*"*?["} & {*name} and "\0" not in name
     files = []
     for path in sorted(glob.glob(name, recursive=True)) if is_pattern else [name]:
-        if os.path.isdir(path):
-            below = sorted(file for file in Path(path).rglob("*") if file.is_file() and is_expected(str(file)))
-            files += [str(one) for one in below if not any(part[0] == "." for part in one.relative_to(path).parts)]
-        else:
-            files.append(path)
+        files += _files_below(path, is_expected) if os.path.isdir(path) else [path]
+    for file in files:
+        if any("\ud800" <= character <= "\udfff" for character in file):  # bytes that are not UTF-8
+            raise DocumentsError(f"{file!r} has a name that is not UTF-8: rename it.")
     return files
+
+
+def _files_below(folder, is_expected):
+    """Return the files below a folder in the order of their paths, by links too, each folder once; no hidden ones."""
+    files, read = [], set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        here = os.path.realpath(place)
+        folders[:] = [] if here in read else sorted(name for name in folders if name[0] != ".")
+        names = [] if here in read else [name for name in names if name[0] != "."]
+        read.add(here)
+        files += [file for name in names if is_expected(file := os.path.join(place, name))]
+    return [str(file) for file in sorted(map(Path, files))]
 
 
 def file_format(path: str) -> str:

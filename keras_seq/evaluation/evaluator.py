@@ -21,9 +21,16 @@ import numpy as np
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.evaluation.dynamic import DynamicEvaluation, dynamic_token_losses
 from keras_seq.evaluation.losses import token_losses
-from keras_seq.evaluation.streaming import ValidationSample, independent_losses, num_parts, num_rows, streaming_losses
+from keras_seq.evaluation.streaming import (
+    DynamicEvaluation,
+    ValidationSample,
+    dynamic_token_losses,
+    independent_losses,
+    num_parts,
+    num_rows,
+    streaming_losses,
+)
 from keras_seq.generation.uncached_model import UncachedModel
 from keras_seq.layers.introspection import vocabulary_size
 from keras_seq.ops import tensor_checks

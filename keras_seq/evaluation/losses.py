@@ -73,7 +73,7 @@ def token_cross_entropy(logits, targets, mask=None, ignore_class: int | None = N
     2.079
     """
     weights = token_weights(targets, mask, ignore_class=ignore_class)
-    losses = token_losses(logits, ops.where(weights > 0, as_targets(targets), -1), label_smoothing)
+    losses = token_losses(logits, ops.where(weights != 0, as_targets(targets), -1), label_smoothing)
     return ops.divide_no_nan(ops.sum(losses * weights), ops.sum(weights))
 
 
@@ -172,7 +172,7 @@ class TokenCrossEntropy(WeightedMean):
         """
         targets = as_targets(y_true)
         weights = token_weights(targets, keras_mask(y_pred), sample_weight, self.ignore_class)
-        targets = ops.where(weights > 0, targets, -1)
+        targets = ops.where(weights != 0, targets, -1)
         return self.weighted(targets, y_pred, weights)
 
     def call(self, y_true, y_pred):

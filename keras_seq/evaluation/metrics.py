@@ -60,7 +60,7 @@ class _LossRatio(SumRatio):
         """Add a batch."""
         targets = as_targets(y_true)
         weights = token_weights(targets, keras_mask(y_pred), sample_weight, self.ignore_class)
-        targets = ops.where(weights > 0, targets, -1)
+        targets = ops.where(weights != 0, targets, -1)
         total = ops.sum(weights * token_losses(y_pred, targets))
         self.add(total, ops.sum(weights * self.counts(ops.maximum(targets, 0))))
 

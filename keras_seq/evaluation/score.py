@@ -14,8 +14,8 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from keras_seq.evaluation.dynamic import DynamicEvaluation
 from keras_seq.evaluation.evaluator import Evaluator
+from keras_seq.evaluation.streaming import DynamicEvaluation
 from keras_seq.generation.sampling_loop import not_finite
 from keras_seq.layers.introspection import check_tokenizer
 from keras_seq.tokenizers.base import check_text, piece_ends, show_whitespace, token_offsets

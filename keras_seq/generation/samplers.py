@@ -21,6 +21,7 @@ from keras_seq import checks
 
 NEG_INF = -math.inf
 SMALLEST = float(np.finfo("float32").tiny)  # below, processors may read a number as 0
+LARGEST = float(np.finfo("float32").max)
 
 
 def repetition_penalty(logits, in_text, value):
@@ -89,7 +90,8 @@ def sample_token(logits, uniform, options, in_text=None):
     logits = ops.cast(logits, "float32")
     finite = ops.isfinite(ops.logsumexp(logits, axis=-1))
     if "repetition_penalty" in options:
-        logits = repetition_penalty(logits, in_text, options["repetition_penalty"])
+        penalty = ops.convert_to_tensor(options["repetition_penalty"], "float32")
+        logits = repetition_penalty(logits, in_text, penalty)
     ids, logits = _filtered(logits, options)
     index = ops.where(finite, draw(ops.softmax(logits), uniform), 0)
     return ops.where(finite, ops.take_along_axis(ids, index[:, None], axis=-1)[:, 0], -1)
@@ -107,7 +109,7 @@ def _filtered(logits, options):
     logits = ops.take_along_axis(logits, ids, axis=-1)
     for name, logit_filter in LOGIT_FILTERS.items():
         if name in options:
-            logits = logit_filter(logits, options[name])
+            logits = logit_filter(logits, ops.convert_to_tensor(options[name], "float32"))
     return ids, logits
 
 
@@ -115,6 +117,11 @@ def draw(p, uniform):
     """Return the first indices at which the cumulative probability exceeds `uniform [B]`; p need not sum to 1."""
     cumulative = ops.cumsum(p, axis=-1)
     return ops.sum(ops.cast(cumulative <= uniform[:, None] * cumulative[:, -1:], "int32"), axis=-1)
+
+
+def _check_float32(name, value, others=""):
+    if not SMALLEST <= value <= LARGEST:
+        raise ValueError(f"{name}={value}; expected {others}a number from {SMALLEST:.2g} to {LARGEST:.2g}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,8 +147,8 @@ class SamplingConfig:
 
     def __post_init__(self):
         """Check the fields."""
-        if checks.number("temperature", self.temperature, min_value=0) and self.temperature < SMALLEST:
-            raise ValueError(f"temperature={self.temperature}; expected 0, or at least {SMALLEST:.2g}.")
+        if checks.number("temperature", self.temperature, min_value=0):
+            _check_float32("temperature", self.temperature, "0, or ")
         if self.top_k is not None:
             checks.positive_integer("top_k", self.top_k)
         for name in ("top_p", "min_p", "typical_p"):
@@ -149,7 +156,7 @@ class SamplingConfig:
             if value is not None and not SMALLEST <= checks.positive_number(name, value) <= 1:
                 raise ValueError(f"{name}={value!r}; expected a number of at least {SMALLEST:.2g} and at most 1.")
         if self.repetition_penalty is not None:
-            checks.positive_number("repetition_penalty", self.repetition_penalty)
+            _check_float32("repetition_penalty", checks.positive_number("repetition_penalty", self.repetition_penalty))
 
     @property
     def options(self) -> dict[str, np.ndarray]:

@@ -76,7 +76,8 @@ class TextGenerator:
             max_new_tokens: Tokens to sample after each prompt, at least 0; characters for a `CharacterTokenizer`.
             temperature: Divisor of the logits, at least 0; 0 takes the likeliest token.
             seed: The same seed gives the same texts. The n-th text of a list depends on (seed, n) and its prompt only.
-            stop_strings: A text or a list of texts. The generated text ends before the first of them.
+            stop_strings: A text or a list of texts. The generated text ends before the one that is
+                whole first.
             stop_token_ids: Ids that end the generated text, and are not part of it.
             constraint: What the whole text after the prompt has to be: `choices`, `regex` or `json_schema` of
                 `keras_seq.generation.constraints`. It ends where the model would leave the constraint.
@@ -216,9 +217,10 @@ class TextGenerator:
         for ids in _until_stop(parts, stop_token_ids):
             new_ids += ids
             text = self._continuation(prompt_ids, new_ids)
-            ends = [index for stop in stop_strings if (index := text.find(stop)) >= 0]
+            # the stop that is whole first, whatever of the text is known
+            ends = [(start + len(stop), start) for stop in stop_strings if (start := text.find(stop)) >= 0]
             if ends:
-                yield text[emitted : min(ends)]
+                yield text[emitted : min(ends)[1]]
                 return
             final = len(text.rstrip("\N{REPLACEMENT CHARACTER}")) - max_stop_overlap
             if final > emitted:
@@ -286,8 +288,8 @@ def generate(model, tokenizer, prompt: str | list[str], max_new_tokens: int = 50
         prompt: A text of at least one token, or a list of such texts.
         max_new_tokens: Tokens to sample after each prompt, at least 0; characters for a `CharacterTokenizer`.
         **options: `temperature` (default 1.0; 0 takes the likeliest token), `seed` (default 0), `stop_strings` (a text
-            or a list of texts, before the first of which the text ends), `stop_token_ids`, `constraint` (such as
-            `json_schema(...)`, what the new text has to be), and the logit filters `top_k`, `top_p`, `min_p`,
+            or a list of texts; the text ends before the one that is whole first), `stop_token_ids`, `constraint` (such
+            as `json_schema(...)`, what the new text has to be), and the logit filters `top_k`, `top_p`, `min_p`,
             `typical_p` and `repetition_penalty` (off by default; see `SamplingConfig`).
 
     Returns:

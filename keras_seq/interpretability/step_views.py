@@ -46,7 +46,7 @@ def step_with_views(model, ids, state) -> tuple[Any, Any, list[View]]:
     for layer, args, kwargs, output in calls:
         old = kwargs["state"] if "state" in kwargs else args[1]
         if layer in gated:
-            views.append(View("gates", gated[layer], _signals(layer, args[0], *output, old)))
+            views.append(View("gates", gated[layer], _signals(layer, args[0], *output, old, kwargs.get("reset_mask"))))
         elif "position" in old:
             views.append(View("attention", attention[layer], _attention(weights[layer], old, output[-1])))
     views += _states(model, new_state)
@@ -54,10 +54,10 @@ def step_with_views(model, ids, state) -> tuple[Any, Any, list[View]]:
     return logits, new_state, [*views, *([View("lens", "", lens)] if len(lens) > 1 else [])]
 
 
-def _signals(layer, x, y, new_state, old_state):
+def _signals(layer, x, y, new_state, old_state, reset_mask):
     h = tree.flatten(old_state)[0]
     with reference():
-        signals = {f"{name} gate": gate[:, 0] for name, gate in gates(layer, x, y, h).items()}
+        signals = {f"{name} gate": gate[:, 0] for name, gate in gates(layer, x, y, h, reset_mask).items()}
     if type(layer) is LSTM:
         signals["cell state c"] = tree.flatten(new_state)[1]
     return {**signals, "output h": y[:, 0]}

@@ -1,10 +1,10 @@
 """Layers for sequences, for every Keras backend: they own the weights and call the formulas of `keras_seq.ops`."""
 
-from keras_seq.layers.attention.bucketed_positions import BucketedPositions
-from keras_seq.layers.attention.cross_attention import CrossAttention
+from keras_seq.layers.attention.multi_head_attention import CrossAttention
 from keras_seq.layers.attention.positions import LearnedPositions, PositionalEncoding, SegmentEmbedding
 from keras_seq.layers.attention.relative_positions import (
     AlibiPositions,
+    BucketedPositions,
     ForgettingPositions,
     RelativePositions,
     RotaryPositions,
@@ -14,9 +14,7 @@ from keras_seq.layers.attention.transformer_block import TransformerBlock
 from keras_seq.layers.base.state import ExplicitState
 from keras_seq.layers.crf import CRF, ViterbiDecoder
 from keras_seq.layers.dense import Dense, FeedForward, GatedFeedForward
-from keras_seq.layers.linear.gated_delta_net import GatedDeltaNet
-from keras_seq.layers.linear.gated_linear_attention import GatedLinearAttention
-from keras_seq.layers.linear.kimi_delta_attention import KimiDeltaAttention
+from keras_seq.layers.linear.linear_attention import GatedDeltaNet, GatedLinearAttention, KimiDeltaAttention
 from keras_seq.layers.linear.mamba import Mamba2, SelectiveStateSpace
 from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D
 from keras_seq.layers.linear.mlstm import MLSTM
@@ -24,13 +22,12 @@ from keras_seq.layers.linear.rg_lru import RGLRU, GriffinRecurrentBlock
 from keras_seq.layers.linear.rwkv7 import RWKV7Blocks, RWKV7ChannelMix
 from keras_seq.layers.linear.rwkv7_time_mix import RWKV7TimeMix
 from keras_seq.layers.normalization import LayerNormalization, RMSNormalization, ZeroCenteredRMSNormalization
-from keras_seq.layers.recurrent.bidirectional import Bidirectional
 from keras_seq.layers.recurrent.gru import GRU
 from keras_seq.layers.recurrent.lstm import LSTM, LayerNormLSTM
 from keras_seq.layers.recurrent.min_rnn import MinGRU, MinLSTM
 from keras_seq.layers.recurrent.simple_rnn import SimpleRNN
 from keras_seq.layers.recurrent.slstm import SLSTM
-from keras_seq.layers.recurrent.stateful import Stateful
+from keras_seq.layers.recurrent.wrappers import Bidirectional, Stateful
 from keras_seq.layers.residual import PreNormResidual
 from keras_seq.ops.attention import attention
 from keras_seq.ops.crf import crf_log_likelihood, crf_marginals, viterbi

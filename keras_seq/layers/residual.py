@@ -9,6 +9,7 @@ from keras_seq import checks
 from keras_seq.layers.base.configuration import deserialized
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import ExplicitState, has_explicit_state, shapes
+from keras_seq.layers.introspection import has_implicit_state, iter_layers
 from keras_seq.layers.normalization import NORMALIZATIONS, make_normalization
 from keras_seq.layers.recurrent.base import RNNInterface
 from keras_seq.ops import tensor_checks
@@ -118,6 +119,8 @@ class PreNormResidual(ExplicitState):
         if not isinstance(layers, list | tuple) or not all(isinstance(layer, keras.layers.Layer) for layer in layers):
             raise ValueError(f"layers={layers!r}; expected a list of layers.")
         self.layers = list(layers)
+        inner = [one for layer in layers for one in iter_layers(layer)]
+        self._implicit = next((layer.name for layer in inner if has_implicit_state(layer)), None)
         if len({id(layer) for layer in self.layers}) < len(self.layers):
             raise ValueError(
                 "layers contains the same layer twice; expected different layers, because each has a state of its own."
@@ -155,6 +158,11 @@ class PreNormResidual(ExplicitState):
             batch_size: B, an integer or an integer tensor.
             capacity: Number of positions that a cache among them can hold; others have no use for it.
         """
+        if self._implicit is not None:
+            raise ValueError(
+                f"{self._implicit} keeps no state between calls, so {self.name} has none; expected layers of "
+                "keras_seq, or a call without a state."
+            )
         return initial_states(self.layers, batch_size, **({} if capacity is None else {"capacity": capacity}))
 
     def call(

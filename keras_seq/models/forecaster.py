@@ -11,9 +11,10 @@ from keras import ops
 
 from keras_seq import checks, layers
 from keras_seq.layers.base.configuration import deserialized, own_arguments
-from keras_seq.layers.introspection import is_non_causal, iter_layers
+from keras_seq.layers.introspection import gives_no_sequence, is_non_causal, iter_layers
 from keras_seq.layers.residual import apply_sequentially, initial_states
 from keras_seq.models.laws import check_steps
+from keras_seq.ops import tensor_checks
 from keras_seq.ops.tensor_checks import at_least_float32
 
 
@@ -61,9 +62,16 @@ class Forecaster(keras.Model):
         for block in blocks:
             if any(map(is_non_causal, iter_layers(block))):
                 raise ValueError(f"{block.name} cannot be a block of a forecaster: it reads later positions.")
+            if any(map(gives_no_sequence, iter_layers(block))):
+                raise ValueError(
+                    f"{block.name} cannot be a block of a forecaster: it does not give one output for each position. "
+                    "Make the recurrent layer with return_sequences=True, and without return_state=True."
+                )
         self.width = checks.positive_integer("width", width)
         self.num_outputs = checks.positive_integer("num_outputs", num_outputs)
         self.context_length = context_length
+        if context_length is not None:
+            checks.positive_integer("context_length", context_length)
         self.num_variables = checks.positive_integer("num_variables", num_variables)
         self.autocast = False  # the layers cast their inputs; the state keeps its own dtypes
         self.supports_masking = True
@@ -96,7 +104,8 @@ class Forecaster(keras.Model):
         if state is None and return_state:
             state = self.get_initial_state(ops.shape(values)[0])
         if mask is not None:  # whatever stands at padding
-            values = ops.where(ops.cast(mask, "bool")[..., None], values, 0)
+            mask = tensor_checks.boolean_mask("mask", mask, ranks=(2,), x=values)
+            values = ops.where(mask[..., None], values, 0)
         x, state = apply_sequentially(self.blocks, self.projection(values), state, mask, training=training)
         outputs = ops.cast(self.head(x), at_least_float32(self.compute_dtype))
         return (outputs, state) if return_state else outputs

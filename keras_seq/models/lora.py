@@ -27,10 +27,17 @@ class AdapterError(ValueError):
 
 
 def set_trainable(model: keras.Model, patterns: list[str] | tuple[str, ...]) -> int:
-    """Train the weights whose path matches one of the patterns, and no others."""
+    """Train the weights whose path matches one of the patterns, and no others.
+
+    What was not trainable before, such as a moving mean, stays so.
+    """
     chosen = _matching(named_weights(model), patterns)
     for path, weight in named_weights(model).items():
-        weight.trainable = path in chosen
+        _freeze(weight)
+        if path in chosen:
+            _thaw(weight)
+    if not model.trainable_weights:
+        raise ValueError(f"{', '.join(patterns)} matches no weight that can be trained.")
     return sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
 
 
@@ -61,20 +68,30 @@ def enable_lora(
     for path in (path for path, weight in saved.items() if id(weight) in matrices):
         raise ValueError(f"{path} is in modules_to_save and gets an addition; expected one of the two.")
     for weight in named_weights(model).values():
-        weight.trainable = False
+        _freeze(weight)
     for layer in layers.values():
         layer.enable_lora(rank, lora_alpha)
     for weight in saved.values():
-        weight.trainable = True
+        _thaw(weight)
     return sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
 
 
 def merge_lora(model: keras.Model) -> None:
-    """Add the low-rank additions to their matrices and remove them; all weights of the model are trainable again."""
+    """Add the low-rank additions to their matrices and remove them; what was trainable before is so again."""
     for _, layer in _layers(model, "lora"):
         layer.merge_lora()
     for weight in named_weights(model).values():
-        weight.trainable = True
+        _thaw(weight)
+
+
+def _freeze(weight):
+    """Train a weight no longer, and remember whether it was trained."""
+    weight.was_trainable = weight.trainable or getattr(weight, "was_trainable", False)
+    weight.trainable = False
+
+
+def _thaw(weight):
+    weight.trainable = getattr(weight, "was_trainable", weight.trainable)
 
 
 def save_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:

@@ -1,4 +1,4 @@
-"""The formulas that layers compute, one folder an operation: a reference, and what each backend has beside it.
+"""The formulas that layers compute, by folder: a reference of each operation, and what backends have beside it.
 
 `attention/__init__.py` is the formula in `keras.ops`, right on every backend. `attention/tensorflow.py`, `jax.py` and
 `torch.py` compute the same values and gradients in less time: twins with the signature of the reference. A predicate on

@@ -7,6 +7,8 @@
     def fast_lstm(z, recurrent_kernel, h, c, mask=None): ...     a twin, of the same signature
 
 `lstm(...)` runs the twin of Keras's backend if `is_plain(...)` is true for the arguments, else the reference.
+
+Beside it: exports, Keras's devices, session and seeds.
 """
 
 import contextlib

@@ -65,6 +65,15 @@ def dense(name: str, x, expected: str = "real numbers") -> None:
         raise ValueError(f"{name} has the dtype {dtype_of(x)}; expected {expected}.")
 
 
+def no_constant(layer: str, name: str, value, inputs) -> None:
+    """Raise if a variable is an argument of a symbolic call: a functional model would keep a copy of its values."""
+    if isinstance(value, keras.Variable) and isinstance(inputs, keras.KerasTensor):
+        raise ValueError(
+            f"{layer}: {name} is the variable {value.path}, which a functional model would keep as a constant; "
+            "expected both layers to be called within the call of a layer or model of your own."
+        )
+
+
 @functools.cache
 def _is_number(dtype) -> bool:
     return re.fullmatch(r"bool|bfloat16|u?int\d+|float(8\w*|16|32|64)", _dtype_name(dtype)) is not None

@@ -24,8 +24,13 @@ from keras_seq.interpretability import (
     probe_past_tokens,
     repeated_sequences,
 )
-from keras_seq.interpretability.trace_plots import DIVERGING_COLORMAP, SEQUENTIAL_COLORMAP
-from keras_seq.interpretability.traces import SIGNAL_NAMES, ModelTrace, most_variable_units
+from keras_seq.interpretability.traces import (
+    DIVERGING_COLORMAP,
+    SEQUENTIAL_COLORMAP,
+    SIGNAL_NAMES,
+    ModelTrace,
+    most_variable_units,
+)
 from keras_seq.reports.pages import describe_run, percent, render, run_label
 from keras_seq.tokenizers.base import show_whitespace
 from keras_seq.tracking.summaries import LABEL_STYLE, label
@@ -88,7 +93,9 @@ def find(model, tokenizer, ids: np.ndarray, source_ids: np.ndarray | None = None
     effects = None if source_ids is None else patching_effects(model, ids, source_ids)
     repeated = repeated_sequences(model)
     limit = MAX_DISTANCES_OF_CONTEXT * (model.context_length or np.inf)
-    memory = probe_past_tokens(model, [d for d in DISTANCES if d <= limit])
+    memory = {}
+    if tokenizer.vocabulary_size > 1:  # else there is nothing to tell apart
+        memory = probe_past_tokens(model, [d for d in DISTANCES if d <= limit])
     return Findings(
         {name: _likeliest(logits[0], tokenizer) for name, logits in logit_lens(model, ids[None]).items()},
         induction_score(model, repeated),

@@ -180,7 +180,7 @@ def thousands(value: float, position: int | None = None) -> str:
     """Format 1,500,000 as 1.5 M, for tick labels; matplotlib passes the position of the tick, which is not used."""
     if value == 0:
         return "0"
-    power = min(2, int(math.log10(abs(value)) // 3))
+    power = min(2, max(0, int(math.log10(abs(value)) // 3)))
     return f"{value / 1000**power:g}{('', ' k', ' M')[power]}"
 
 

@@ -1,23 +1,26 @@
-"""Read what the tools need: a finished run, its names for pages, an example text, texts without unknown characters.
-
-A run folder may come from anybody: names are text only, and no file that they name is opened.
-"""
+"""What tools need of a finished run: it, loaded, its names, an example text, and the page in which its model lives."""
 
 import io
+import os
 import pathlib
 import sys
+from collections.abc import Sequence
 from typing import Literal
 
 from keras_seq import pretrained
 from keras_seq.data import CorpusError, load_corpus
 from keras_seq.data.builtin_texts import BUILTIN_TEXTS
+from keras_seq.evaluation.score import score_text
 from keras_seq.models import LiteRTModel, OnnxModel
 from keras_seq.models.exported_model import ExportedModel
 from keras_seq.pretrained.load import how_to_download
-from keras_seq.reports.pages import name_in_config
+from keras_seq.reports.pages import describe_run, name_in_config, run_label
+from keras_seq.saving import export_page
+from keras_seq.saving.page import round_weights
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.base import Tokenizer
-from keras_seq.training import load_run
+from keras_seq.training import load_language_model, load_run
+from keras_seq.training.run_folder import load_result
 
 RUNTIMES = {".onnx": OnnxModel, ".tflite": LiteRTModel}
 Unknown = Literal["error", "drop"]  # --unknown: name the characters that a model does not know, or leave them out
@@ -94,3 +97,56 @@ def read_standard_input() -> str:
     except UnicodeError as error:
         raise ValueError(f"Standard input is not UTF-8 from offset {error.start} on: convert it to UTF-8.") from None
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+NUM_READ, NUM_SCORED = 360, 4096  # characters of the first text, and of that by which the weights are compared
+
+
+def write_living_page(runs: Sequence[pathlib.Path], path: str | os.PathLike, quantization: str | None = "int8") -> None:
+    """Write the page of one or two finished runs to a new .html file; weights are in int8, or with None in float32."""
+    models, tokenizers = zip(*map(load_language_model, runs), strict=True)
+    names = [name_in_config(run, "model") or model.name for run, model in zip(runs, models, strict=True)]
+    if len({*names}) < len(names):
+        names = [run_label(run) for run in runs]
+    export_page(
+        models,
+        path,
+        tokenizers,
+        titles=names,
+        descriptions=[*map(_description, runs, models)],
+        title=" and ".join(names),
+        text=_first_text(runs[0], tokenizers[0]),
+        quantization=quantization,
+    )
+
+
+def _first_text(run, tokenizer):
+    """Return whole lines of the run's validation text, from a paragraph on, or what there is in their place."""
+    text = validation_text(run) or ""
+    text = (text.partition("\n\n")[2] or text)[:NUM_READ]
+    return handle_unknown((text.rpartition("\n")[0] or text).rstrip() or example_text(run), tokenizer, "drop")
+
+
+def _description(run, model):
+    """Return "109,032 parameters, trained on docstrings, 2.089 bits per character of its validation text"."""
+    trained = describe_run(run).partition(" trained on ")[2]
+    parts = [f"{model.count_params():,} parameters", *([f"trained on {trained}"] if trained else [])]
+    result = load_result(run) or {}
+    loss = result.get("val_bits_per_character_streaming", result.get("val_bits_per_character"))
+    if isinstance(loss, float):
+        parts.append(f"{loss:.3f} bits per character of its validation text")
+    return ", ".join(parts)
+
+
+def cost_of_rounding(run: pathlib.Path) -> str:
+    """Return a sentence that says by how much the loss of a run's model rises with weights in 8 bits."""
+    model, tokenizer = load_language_model(run)
+    text = validation_text(run) or (load_result(run) or {}).get("sample") or example_text(run)
+    text = handle_unknown(str(text), tokenizer, "drop")[:NUM_SCORED]
+    exact = score_text(model, tokenizer, text).bits_per_character
+    round_weights(model)
+    rounded = score_text(model, tokenizer, text).bits_per_character
+    return (
+        f"{name_in_config(run, 'model') or model.name}: {rounded:.4f} bits per character with weights in 8 bits, "
+        f"{exact:.4f} in float32 ({len(text):,} characters)."
+    )

@@ -25,6 +25,7 @@ from keras_seq.training import load_result, read_metrics
 from keras_seq.training.run_config import read_config
 from keras_seq.training.run_folder import STARTED_BY, check_finished
 
+DECISIVE = ("model", "architecture", "train", "optimizer", "loss", "length", "windows", "batches", "tokenizer")
 LOSSES = {  # in a notebook: label and key of the result
     "val_loss": "val_loss_per_character",
     "val_loss_streaming": "val_loss_per_character_streaming",
@@ -151,11 +152,15 @@ def report(runs: Sequence[Run | str | os.PathLike[str]], folder: str | os.PathLi
             logs/report/UTC-TIME.
 
     Raises:
-        ValueError: There is no run, one is not finished, or they were validated on other texts or windows.
+        ValueError: There is no run, one is not finished, they were validated on other texts or windows, or `folder` is
+            a file.
     """
+    runs = [runs] if isinstance(runs, Run | str | os.PathLike) else runs
     folders = [run.folder if isinstance(run, Run) else pathlib.Path(run) for run in runs]
     if not folders or len({path.resolve() for path in folders}) < len(folders):
         raise ValueError(f"runs={[str(path) for path in folders]}; expected one or more folders, each once.")
+    if folder is not None and os.path.lexists(folder) and not os.path.isdir(folder):
+        raise ValueError(f"folder={os.fspath(folder)!r} is a file; expected a folder or an unused name.")
     rows = [_row(path) for path in folders]
     protocols = {(row["config"].get("validation", {}).get("sha256"), row["val_sequence_length"]): row for row in rows}
     if len(protocols) > 1:
@@ -196,13 +201,21 @@ def _name_rows(rows):
     groups: dict[str, list] = {}
     for row in rows:
         config = row["config"]
-        same = {key: config.get(key) for key in ("model", "train", "length", "windows")}
-        groups.setdefault(repr(same), []).append(row)
+        same = repr(_without_seeds({key: config.get(key) for key in DECISIVE}))
+        if "seed" in config and config["seed"] in [other["config"].get("seed") for other in groups.get(same, ())]:
+            same = str(row["run"].resolve())  # the same seed twice is no further seed
+        groups.setdefault(same, []).append(row)
     firsts = [group[0] for group in groups.values()]
     labels = _labels([row["config"]["model"]["name"] for row in firsts], [row["run"].resolve() for row in firsts])
     for label, group in zip(labels, groups.values(), strict=True):
         for seed, row in enumerate(group):
             row |= {"model": label, "seed": row["config"].get("seed", seed)}
+
+
+def _without_seeds(value):
+    if isinstance(value, dict):
+        return {key: _without_seeds(inner) for key, inner in value.items() if key != "seed"}
+    return [*map(_without_seeds, value)] if isinstance(value, list) else value
 
 
 def _labels(names, folders):

@@ -39,9 +39,9 @@ class SplitCorpus:
     """A corpus split into training, held-out and validation text, and the ids of each.
 
     `train_text`, `held_out_text` and `validation_text` are the parts, and `train`, `held_out` and `validation` their
-    ids `[N]`. The held-out text is the last tenth of the training split, or None. `document_token` is the id that
-    begins a document, None in one text. The runs in `folder` must have been trained on the same text; `tokenizer` makes
-    one of the whole text and the training text.
+    ids `[N]`. The held-out text is the last tenth of the training split, or None. `scored` is what a training validates
+    on, the validation text or its ids. `document_token` is the id that begins a document, None in one text. The runs in
+    `folder` must have been trained on the same text; `tokenizer` makes one of the whole text and the training text.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SplitCorpus:
         self.tokenizer = tokenizer(self.corpus.text, self.train_text)
         self.train, self.validation = map(self.encode, (self.train_text, self.validation_text))
         self.held_out = self.encode(self.held_out_text) if held_out else None
-        self.document_token = None
+        self.scored, self.document_token = self.validation_text, None
 
     def hold_out(self, min_length: int) -> tuple[str, str]:
         """Return the training text without its last tenth, and that tenth."""
@@ -157,7 +157,9 @@ class SplitTokens(SplitCorpus):
     ):
         parts = [TokenFiles.open(name) for name in names]
         files = concatenated(parts)
-        digests = "".join(entry[key] for entry in map(read_index, names) for key in ("sha256", "tokenizer_sha256"))
+        indices = [read_index(name) for name in names]
+        digests = "".join(index[key] for index in indices for key in ("sha256", "tokenizer_sha256"))
+        self.unknown = sum(index.get("unknown", 0) for index in indices) / len(files)
         if weights is not None:
             digests += json.dumps(weights)
         label = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
@@ -179,7 +181,7 @@ class SplitTokens(SplitCorpus):
             self.held_out = spread_over(held_out_part, document_token=self.document_token)
             self.held_out_text = decode_documents(self.tokenizer, self.held_out)
         self.train_text = decode_documents(self.tokenizer, self.train[:MAX_TOKENS_AS_TEXT])
-        self.validation_text = decode_documents(self.tokenizer, self.validation)
+        self.scored, self.validation_text = self.validation, decode_documents(self.tokenizer, self.validation)
 
     def _split(self, files, min_length):
         if isinstance(files, TokenMixture):
@@ -196,10 +198,19 @@ class SplitTokens(SplitCorpus):
             )
         return parts
 
-    def hold_out_ids(self, min_length: int) -> tuple[TokenFiles | TokenMixture, str]:
-        """Return the training part without its last tenth, and the text of that tenth."""
+    def hold_out_ids(self, min_length: int) -> tuple[TokenFiles | TokenMixture, np.ndarray]:
+        """Return the training part without its last tenth, and the ids of that tenth."""
         train, held_out = self._split(self.train, min_length)
-        return train, decode_documents(self.tokenizer, spread_over(held_out, document_token=self.document_token))
+        return train, spread_over(held_out, document_token=self.document_token)
+
+    def introduce(self, *args, **kwargs):
+        """Print what is true of a text, too, and a note if the folders have lost text."""
+        super().introduce(*args, **kwargs)
+        if self.unknown:
+            print(
+                f"Note: {self.unknown:.1%} of the tokens are [UNK]. Losses per character count the characters of this "
+                "word, not of what it stands for."
+            )
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids of a text, in which U+001E begins a document, `[N]`."""

@@ -11,7 +11,7 @@ import os
 import pathlib
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -29,8 +29,8 @@ from keras_seq.reports import plots
 from keras_seq.runs.folders import corpus_label, run_config, timestamped_folder
 from keras_seq.runs.run import Run
 from keras_seq.runs.texts import TokenMixture, random_windows, split_corpus
-from keras_seq.tokenizers.registry import encode_documents
 from keras_seq.training.checkpoints import list_checkpoints
+from keras_seq.training.language_model import text_and_ids
 from keras_seq.training.run_config import read_config
 
 NUM_WINDOWS = 16  # for attention maps and gate saturation
@@ -102,6 +102,12 @@ def train(
     """
     for name, value in (("tokens", tokens), ("batch_size", batch_size), ("sequence_length", sequence_length)):
         checks.positive_integer(name, value)
+    checks.integer("seed", seed, 0, 2**32 - 1)
+    if not isinstance(folder, str | os.PathLike | None) or folder == "":
+        raise ValueError(f"folder={folder!r}; expected the path of a folder, or None for a new one.")
+    callbacks = [*callbacks] if isinstance(callbacks, Iterable) else [callbacks]
+    if not all(isinstance(callback, keras.callbacks.Callback) for callback in callbacks):
+        raise ValueError(f"callbacks={callbacks!r:.80}; expected a list of keras.callbacks.Callback.")
     if minutes is not None:
         checks.positive_number("minutes", minutes)
     train = _train_config(options)
@@ -133,7 +139,7 @@ def train(
         config = run_config(
             settings, name, model_config, train, model, data.corpus, windows=kind, seed=seed, budget=budget
         )
-        result = train_run(path, model, data.tokenizer, windows, data.validation_text, steps, train, config, callbacks)
+        result = train_run(path, model, data.tokenizer, windows, data.scored, steps, train, config, callbacks)
     return Run(path, model, data.tokenizer, result, read_config(path))
 
 
@@ -142,7 +148,7 @@ def train_run(
     model: keras.Model,
     tokenizer,
     windows: StepBatches,
-    validation: str,
+    validation: str | np.ndarray,
     steps: int,
     train: training.TrainConfig,
     config: dict,
@@ -167,14 +173,14 @@ def train_run(
     return result
 
 
-def diagnostics(tokenizer, validation: str, sequence_length: int, train: training.TrainConfig) -> list:
+def diagnostics(tokenizer, validation: str | np.ndarray, sequence_length: int, train: training.TrainConfig) -> list:
     """Return loss by position, attention maps and gate saturation; what a model lacks, it shows nothing of.
 
     The loss by position is that of the windows that a validation scores, all of them spread over the text.
     """
-    ids = encode_documents(tokenizer, validation)
+    text, ids = text_and_ids(tokenizer, validation)
     total = (len(ids) - 1) // sequence_length
-    scored = training.validation_sample(ids, sequence_length, train, len(validation))
+    scored = training.validation_sample(ids, sequence_length, train, len(text))
     sample = sample_windows(ids, sequence_length, NUM_WINDOWS)
     starts = np.arange(total) * sequence_length if sample is None else sample.window_starts
     windows = ids[starts[:, None] + np.arange(sequence_length)]
@@ -239,7 +245,8 @@ def _length(folder, settings, build, data, train):
     if (folder / "config.json").exists():
         saved = read_config(folder)
         if saved.get("experiment", {}).get("minutes") == settings.minutes:
-            every = saved["train"]["validate_every"]
+            given, every = (part["train"]["validate_every"] for part in (saved["experiment"], saved))
+            every = every if train.validate_every == given else train.validate_every
             return saved["length"]["steps"], dataclasses.replace(train, validate_every=every)
     model = build()
     _, windows = _windows(model, data.train, settings)
@@ -258,7 +265,7 @@ def _model_config(model, sequence_length):
         if model not in LANGUAGE_MODELS:
             raise ValueError(f"model={model!r}; expected {', '.join(LANGUAGE_MODELS)}, a config or a keras.Model.")
         model = MODELS[model]()
-    if not hasattr(model, "build_model"):
+    if not hasattr(model, "build_model") or isinstance(model, type):
         raise ValueError(f"model={model!r}; expected the name of a model, its config, or a keras.Model.")
     if not hasattr(model, "context_length"):
         return model
@@ -312,4 +319,6 @@ def _as_text(texts):
         raise ValueError(f"{what}; expected a path: write it to a file.")
     if isinstance(texts, str | os.PathLike):
         return os.fspath(texts)
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str | os.PathLike) for text in texts):
+        raise ValueError(f"texts={texts!r:.80}; expected a name or path of a text, or a list of such.")
     return tuple(map(os.fspath, texts))

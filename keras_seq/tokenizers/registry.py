@@ -58,8 +58,7 @@ def document_token(tokenizer: Tokenizer) -> int:
 
 def encode_documents(tokenizer: Tokenizer, text: str) -> np.ndarray:
     """Convert a text to ids, where U+001E begins a document."""
-    has_borders = isinstance(tokenizer, SubwordTokenizer) or DOCUMENT_CHARACTER in tokenizer.vocabulary
-    if DOCUMENT_CHARACTER not in text or not has_borders:
+    if DOCUMENT_CHARACTER not in text or not _has_borders(tokenizer):
         return tokenizer.encode(text)
     first, *documents = tokenizer.encode_texts(text.split(DOCUMENT_CHARACTER))
     border = np.array([document_token(tokenizer)], "int32")
@@ -68,7 +67,13 @@ def encode_documents(tokenizer: Tokenizer, text: str) -> np.ndarray:
 
 def decode_documents(tokenizer: Tokenizer, ids: np.ndarray) -> str:
     """Convert ids to a text in which U+001E begins a document."""
+    if not _has_borders(tokenizer):
+        return tokenizer.decode(ids)
     ids = np.asarray(ids)
     borders = np.flatnonzero(ids == document_token(tokenizer))
     first, *documents = np.split(ids, borders)
     return DOCUMENT_CHARACTER.join([tokenizer.decode(first), *(tokenizer.decode(part[1:]) for part in documents)])
+
+
+def _has_borders(tokenizer):
+    return isinstance(tokenizer, SubwordTokenizer) or DOCUMENT_CHARACTER in tokenizer.vocabulary

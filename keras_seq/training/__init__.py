@@ -2,7 +2,6 @@
 
 from keras_seq.training.callbacks import TrainingDiverged, TrainingInterrupted
 from keras_seq.training.checkpoints import CheckpointError
-from keras_seq.training.compilation import compile_model
 from keras_seq.training.config import OptionError, TrainConfig
 from keras_seq.training.distributed import LostProcess, noticing_loss
 from keras_seq.training.language_model import (
@@ -25,6 +24,7 @@ from keras_seq.training.optimizers import (
     NorMuon,
     RMSprop,
     WarmupLinearDecay,
+    compile_model,
 )
 from keras_seq.training.run_folder import load_language_model, load_result, load_run, write_result
 from keras_seq.training.trainer import Trainer, fit_resumable, train_model

@@ -25,7 +25,7 @@ from keras_seq.generation import TextGenerator
 from keras_seq.layers import Stateful
 from keras_seq.layers.introspection import check_tokenizer
 from keras_seq.tokenizers.base import first_token_characters
-from keras_seq.tokenizers.registry import encode_documents
+from keras_seq.tokenizers.registry import decode_documents, encode_documents
 from keras_seq.tracking.summaries import Summaries
 from keras_seq.training.callbacks import TrainingDiverged
 from keras_seq.training.config import TrainConfig
@@ -46,7 +46,7 @@ def train_language_model(
     model: keras.Model,
     tokenizer,
     windows,
-    validation: str,
+    validation: str | np.ndarray,
     total_steps: int,
     train: TrainConfig | None = None,
     config: dict | None = None,
@@ -63,9 +63,10 @@ def train_language_model(
         tokenizer: The tokenizer of its ids.
         windows: The training batches. With `StatefulWindows`, a model whose state has no length carries it from batch
             to batch.
-        validation: Text that is not trained on. `train.validation_characters` of it, spread evenly and at the same
-            places for every model and seed, are scored at every validation (`val_loss_sample`), the last step included,
-            so that the points of the curve compare; all of it is scored for the result.
+        validation: Text that is not trained on, or its ids `[N]`: text with [UNK] in it does not give them back.
+            `train.validation_characters` of it, spread evenly and at the same places for every model and seed, are
+            scored at every validation (`val_loss_sample`), the last step included, so that the points of the curve
+            compare; all of it is scored for the result.
         total_steps: Step at which training ends.
         train: Training config; by default `TrainConfig()`.
         config: Contents of config.json; what else decides the result is added, the digest of `validation` too.
@@ -88,7 +89,8 @@ def train_language_model(
     train = TrainConfig() if train is None else train
     training_model, dataset_fn = fit_inputs(model, windows)
     final_validator = validator = LanguageModelValidator(model, tokenizer, validation, length, train.sample_length)
-    sample = validation_sample(final_validator.ids, length, train, len(validation))
+    text = final_validator.text
+    sample = validation_sample(final_validator.ids, length, train, len(text))
     if sample is not None:
         validator = copy.copy(final_validator)
         validator.sample = sample
@@ -100,9 +102,9 @@ def train_language_model(
             (*_, last) = read_metrics(folder, "validation")
             check_sample(sample, last["val_loss_sample"], final_validator.chunked_token_losses)
         more = {} if finish is None else finish(summaries)
-        return {**_scores(final_validator, summaries, validation), **more}
+        return {**_scores(final_validator, summaries), **more}
 
-    scored = {"characters": len(validation), "sha256": text_digest(validation), "sequence_length": length}
+    scored = {"characters": len(text), "sha256": text_digest(text), "sequence_length": length}
     return train_model(
         folder=folder,
         model=model,
@@ -210,7 +212,7 @@ def check_sample(sample: ValidationSample, last_loss: float, token_losses: np.nd
         )
 
 
-def _scores(validator, summaries, validation) -> dict:
+def _scores(validator, summaries) -> dict:
     """Return the entries of result.json that only language models have."""
     loss, streaming = summaries.scalars["val_loss"], summaries.scalars["val_loss_streaming"]
     if not max(loss, streaming) < MAX_LOSS:
@@ -225,14 +227,21 @@ def _scores(validator, summaries, validation) -> dict:
         "val_bits_per_character_streaming": per_character_streaming / math.log(2),
         "val_perplexity": math.exp(loss),
         "val_perplexity_streaming": math.exp(streaming),
-        "val_word_perplexity": word_perplexity(per_character, validation),
-        "val_word_perplexity_streaming": word_perplexity(per_character_streaming, validation),
+        "val_word_perplexity": word_perplexity(per_character, validator.text),
+        "val_word_perplexity_streaming": word_perplexity(per_character_streaming, validator.text),
         "val_loss_by_position": validator.chunked_token_losses.mean(axis=0, dtype="float64").tolist(),
     }
 
 
+def text_and_ids(tokenizer, validation: str | np.ndarray) -> tuple[str, np.ndarray]:
+    """Return a text, in which U+001E begins a document, and its ids `[N]`, of which one is given."""
+    if isinstance(validation, str):
+        return validation, encode_documents(tokenizer, validation)
+    return decode_documents(tokenizer, validation), np.asarray(validation)
+
+
 class LanguageModelValidator:
-    """Compute `val_loss` and `val_loss_streaming` of a text, and generate a text sample.
+    """Compute `val_loss` and `val_loss_streaming` of a text or of ids `[N]`, and generate a text sample.
 
     A call returns `Summaries` and keeps the token losses `[windows, T]` as `chunked_token_losses`. In the text U+001E
     begins a document. `sample` is the `ValidationSample` to score; None scores all.
@@ -240,9 +249,10 @@ class LanguageModelValidator:
 
     sample: ValidationSample | None = None
 
-    def __init__(self, model: keras.Model, tokenizer, text: str, sequence_length: int, sample_length: int):
+    def __init__(self, model: keras.Model, tokenizer, validation, sequence_length: int, sample_length: int):
         self.evaluator, self.generator = get_evaluator(model), TextGenerator(model, tokenizer)
-        self.ids, self.sequence_length = encode_documents(tokenizer, text), sequence_length
+        self.text, self.ids = text, _ = text_and_ids(tokenizer, validation)
+        self.sequence_length = sequence_length
         self.sample_length = sample_length
         if len(self.ids) <= sequence_length:
             raise ValueError(

@@ -45,10 +45,10 @@ from keras_seq.training.callbacks import (
     averaged_weights,
 )
 from keras_seq.training.checkpoints import CheckpointError
-from keras_seq.training.compilation import compile_model
 from keras_seq.training.config import OptionError, TrainConfig, check_options, words_of_no_effect
 from keras_seq.training.guard import GradientGuard
 from keras_seq.training.log import METRICS, MetricsLogger
+from keras_seq.training.optimizers import compile_model
 from keras_seq.training.run_config import check_resumable, environment, flatten, model_name, run_settings, versions
 from keras_seq.training.run_folder import describe_tokenizer, lock_run, write_checksummed, write_result
 

@@ -33,10 +33,10 @@ def test_a_model_of_two_texts_is_told_what_generates_with_it(refused):
 
 
 SAMPLING = {
-    "temperature": (-1, 1e-39, NAN, INFINITE, "x", None, True),
+    "temperature": (-1, 1e-39, 1e39, NAN, INFINITE, "x", None, True),
     "top_k": (0, -1, 1.5, "x", True, NAN, HUGE),
     **{name: (0, -1, 1e-39, 1.1, NAN, INFINITE, "x", True) for name in ("top_p", "min_p", "typical_p")},
-    "repetition_penalty": (0, -1, NAN, INFINITE, "x", True),
+    "repetition_penalty": (0, -1, 1e-39, 1e39, NAN, INFINITE, "x", True),
 }
 
 

@@ -67,6 +67,16 @@ def test_blocks_of_a_model_do_not_hide_each_other(rows):
     assert "call" not in model.blocks[0].layers[1].__dict__
 
 
+def test_a_document_has_the_gates_that_it_has_by_itself(rows, randomize):
+    model = randomize(MODELS["lstm"].build_model(VOCABULARY.vocabulary_size), scale=1.0)
+    model.document_token = 0
+    ids = np.array([[0, 1, 2, 0, 3, 1]])
+    inside, alone = gate_values(model, ids), gate_values(model, ids[:, 3:])
+    for layer, layer_gates in alone.items():
+        for gate, values in layer_gates.items():
+            np.testing.assert_allclose(inside[layer][gate][:, 3:], values, atol=1e-6)
+
+
 def test_a_state_that_is_handed_in_counts(rows, randomize):
     """A decoder starts from its encoder's state."""
     x, h = keras.Input((3, 2)), keras.Input((4,))

@@ -72,6 +72,28 @@ def test_a_pipe_ends_an_interactive_session_and_a_wrong_prompt_does_not(smoke, m
     assert err == "The model does not know '\u732b' (U+732B): change the text, or add --unknown drop.\n"
 
 
+def test_a_line_that_is_not_utf8_is_refused_and_the_session_goes_on(smoke, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"The \n\xff\nif\n"), "utf-8"))
+    options = ["--interactive", "--max-new-tokens", "0", "--out", str(tmp_path / "texts.txt")]
+    generate.main([str(smoke.folder / "lstm-seed0"), *options])
+    assert (tmp_path / "texts.txt").read_text() == "The \n\nif\n"
+    assert "U+DCFF" in capsys.readouterr().err
+
+
+def test_what_a_session_has_written_is_kept_when_it_ends_in_an_error(smoke, monkeypatch, tmp_path, fails):
+    prompts = iter(["The ", ValueError("no more")])
+
+    def read(_):
+        if isinstance(prompt := next(prompts), ValueError):
+            raise prompt
+        return prompt
+
+    monkeypatch.setattr("builtins.input", read)
+    options = "--interactive", "--max-new-tokens", "0", "--out", tmp_path / "texts.txt"
+    assert "no more" in fails(generate.main, smoke.folder / "lstm-seed0", *options)
+    assert (tmp_path / "texts.txt").read_text() == "The \n"
+
+
 def test_unknown_characters_can_be_left_out(written):
     assert written("--prompt", "\u732bThe\u00fc ", *PROMPT[2:], "--unknown", "drop") == written(*PROMPT)
 

@@ -124,6 +124,7 @@ def test_the_list_links_to_the_tokens(tmp_path):
         ("lstm-seed0", "--text=a猫 --unknown=drop", "at least 2"),
         ("lstm-seed0", "--file=nowhere.txt", "nowhere.txt"),
         ("lstm-seed0", "--text=ab --html=nowhere/a.html", "nowhere"),
+        ("lstm-seed0", "--text=ab --html=.", "--html .: it is a folder; expected a file"),
     ],
 )
 def test_a_mistake_is_named_in_one_sentence(smoke, fails, run, options, names):
@@ -133,6 +134,7 @@ def test_a_mistake_is_named_in_one_sentence(smoke, fails, run, options, names):
 
 def test_a_text_too_long_for_a_page_is_refused(smoke, fails, tmp_path, monkeypatch):
     monkeypatch.setattr(experiment, "MAX_HTML_TOKENS", 3)
+    monkeypatch.setattr(experiment, "score_text", None)  # before anything is computed
     message = fails(experiment.main, smoke.folder / "lstm-seed0", "--text", "abcd", "--html", tmp_path / "a.html")
     assert "4 tokens" in message
     assert not (tmp_path / "a.html").exists()

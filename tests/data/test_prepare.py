@@ -328,7 +328,10 @@ def test_inputs_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "half.jsonl").write_text('{"text": "\\ud800"}\n')
     (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(b"abc" * 1000)[:-10])
     (tmp_path / "empty.txt").write_text("")
-    (tmp_path / "folder").mkdir()
+    for name in ("folder", "bytes", "broken"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bytes" / os.fsdecode(b"\xff.txt")).write_text("a")
+    (tmp_path / "broken" / "a.txt").symlink_to("nowhere")
     for name, match in [
         ("latin.txt", r"latin\.txt is not UTF-8 \(byte 0xe9"),
         ("utf16.txt", r"utf16\.txt is UTF-16, not UTF-8"),
@@ -342,8 +345,21 @@ def test_inputs_that_cannot_be_read_are_named(tmp_path):
         ("folder", "no file was found"),
         ("none*.txt", "no file was found"),
         ("none.txt", r"none\.txt cannot be read"),
+        ("bytes", r"\\udcff\.txt' has a name that is not UTF-8: rename it"),
+        ("broken", r"broken/a\.txt cannot be read"),
+        ("a\0b", r"a\\x00b' is no path"),
     ]:
         refused(match, [str(tmp_path / name)], tmp_path / f"out-{name.strip('*')}")
+
+
+def test_links_are_followed_and_each_folder_is_read_once(tmp_path):
+    for name in ("real", "linked", "linked/.hidden"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text(name)
+    (tmp_path / "real" / "more").symlink_to(tmp_path / "linked")
+    (tmp_path / "real" / "again").symlink_to(tmp_path / "real")
+    found = [file.path for file in find_files(tmp_path / "real")]
+    assert found == [str(tmp_path / "real" / name) for name in ("a.txt", "more/a.txt")]
 
 
 def test_changes_between_two_runs_are_named(texts, tmp_path, monkeypatch):

@@ -112,7 +112,7 @@ def test_what_stands_at_padding_is_never_looked_at(batch):
 @pytest.mark.parametrize("reduction", ["mean_with_sample_weight", "sum", "none", None])
 def test_weights_and_mask_count_in_the_sum_and_in_its_divisor(batch, shape, reduction):
     logits, targets = batch
-    weights = np.random.default_rng(1).uniform(0.5, 2, size=shape).astype("float32")
+    weights = np.random.default_rng(1).uniform(-0.5, 2, size=shape).astype("float32")  # below 0 they push away
     z = ops.convert_to_tensor(logits)
     z._keras_mask = ops.convert_to_tensor(MASK)  # where Keras keeps the mask of an output
     got = ops.convert_to_numpy(TokenCrossEntropy(0.1, ignore_class=3, reduction=reduction)(targets, z, weights))

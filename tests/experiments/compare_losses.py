@@ -14,7 +14,7 @@ import numpy as np
 from experiments.compare import __main__ as compare
 from keras_seq.models import LANGUAGE_MODELS
 from keras_seq.tracking import scored_key
-from keras_seq.training import compilation, read_metrics
+from keras_seq.training import optimizers, read_metrics
 
 
 def main(folder):
@@ -28,7 +28,7 @@ def main(folder):
         model.set_weights([*np.load(path).values()])
         return train(run, model, *args, **options)
 
-    in_float32 = mock.patch.object(compilation, "_muon_dtype", return_value=None)  # bfloat16 rounds otherwise in each
+    in_float32 = mock.patch.object(optimizers, "_muon_dtype", return_value=None)  # bfloat16 rounds otherwise in each
     with in_float32, mock.patch.object(compare.training, "train_language_model", train_from_the_same_weights):
         # At the default rate the loss of a Gated DeltaNet moves by 1e-3 if its weights move by their rounding.
         options = ["--train.learning-rate", "0.005", "--recall-steps", "0", "--models", *LANGUAGE_MODELS]

@@ -29,7 +29,7 @@ from keras_seq.data import StatefulWindows
 from keras_seq.files import write_json
 from keras_seq.models import LSTMConfig
 from keras_seq.tracking import Summaries
-from keras_seq.training import compilation
+from keras_seq.training import optimizers
 
 RUNS, JOBS, STEPS, SECONDS = 6, 3, 20, 0.01
 
@@ -65,7 +65,7 @@ def train_lstm(run, seed):
     """Train a tiny LSTM, from its checkpoint if it has one, unless it is finished."""
     if (result := training.load_result(run)) is not None:
         return result
-    compilation.has_time_loop = lambda model: True  # no XLA, which would take longer than the training
+    optimizers.has_time_loop = lambda model: True  # no XLA, which would take longer than the training
     with counted(run):
         keras.backend.clear_session()
         keras.utils.set_random_seed(seed)

@@ -15,8 +15,8 @@ from experiments.recall import RecallConfig
 from keras_seq.commands.options import replaced
 from keras_seq.data import load_corpus
 from keras_seq.models import TransformerConfig
+from keras_seq.runs.finished_run import write_living_page
 from keras_seq.runs.folders import dataclass_from_dict
-from keras_seq.runs.living_page import write_living_page
 from keras_seq.runs.texts import SplitCorpus
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import read_metrics, run_folder, trainer, validation_sample

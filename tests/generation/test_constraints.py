@@ -59,6 +59,34 @@ def test_the_automaton_has_the_texts_of_the_pattern(pattern):
             assert automaton.distance[state] == shortest
 
 
+def random_pattern(rng, depth=3):
+    kind = rng.integers(6) if depth else 0
+    if kind == 0:
+        return rng.choice(["a", "b", "é", ".", "[bé]", "[^a]"])
+    if kind < 3:
+        return "".join(random_pattern(rng, depth - 1) for _ in range(rng.integers(1, 4)))
+    inner = random_pattern(rng, depth - 1)
+    return f"({inner}|{random_pattern(rng, depth - 1)})" if kind == 3 else f"({inner}){rng.choice([*'?*+'])}"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("a(bé)?", "(ab)+", "a|ab", r"\w+", ".+", "[^b]*", "a+( a+)*"),
+        *map(random_pattern, np.random.default_rng(0).spawn(50)),
+    ],
+)
+def test_a_text_may_go_on_behind_a_whole_match_through_texts_that_are_none(pattern):
+    alphabet = "abé "
+    automaton = regex(pattern).automaton(CharacterTokenizer.from_text(alphabet))
+    language = texts_of(pattern, alphabet, 4)
+    for text in map("".join, itertools.chain(*(itertools.product(alphabet, repeat=n) for n in range(5)))):
+        state = 0
+        for character in text:
+            state = automaton.table[state, sorted(alphabet).index(character)] if state >= 0 else -1
+        assert (state >= 0 and automaton.distance[state] == 0) == (text in language), text
+
+
 def probabilities(model, tokens, prompt, pattern, most):
     """The probability of each text, by the definition: renormalized where it cannot end, the rest where it can."""
     result = {}
@@ -140,7 +168,7 @@ def test_a_text_ends_within_its_tokens_always(untrained):
 
 
 def test_choices_are_chosen_and_signs_are_no_pattern(untrained):
-    options = ["a+b", "(x)", "a|b ", "é\n#", "%-&~"]
+    options = ["a+b", "(x)", "a|b ", "é\n#", "%-&~", "a+", "a+bé"]
     texts = written(untrained, choices(options), max_new_tokens=4)
     assert set(texts) == set(options)
 

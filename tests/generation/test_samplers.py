@@ -20,7 +20,7 @@ def ids(logits, count=1, seed=0, **options):
 
 def sampled(logits, uniform, **options):
     """One draw for each row of logits."""
-    options = {name: ops.convert_to_tensor(value, "float32") for name, value in options.items()}
+    options = {name: np.array(value, "float32") for name, value in options.items()}
     return ops.convert_to_numpy(sample_token(ops.convert_to_tensor(logits), ops.convert_to_tensor(uniform), options))
 
 

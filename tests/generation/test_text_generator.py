@@ -118,6 +118,17 @@ def test_it_stops_before_a_stop_wherever_that_stands(generator, place):
     assert generator(["abc"], 70, temperature=2.0, seed=6, stop_strings=[stop]) == [expected]
 
 
+@pytest.mark.parametrize("stops", [((3, 30), (20, 22)), ((40, 45), (43, 45)), ((0, 69), (50, 69))])
+def test_of_several_stops_the_one_that_is_whole_first_ends_the_text(generator, stops):
+    whole = generator("abc", 70, temperature=2.0, seed=6)[3:]
+    stops = [whole[slice(*stop)] for stop in stops]
+    read = next(whole[:n] for n in range(71) if any(stop in whole[:n] for stop in stops))
+    expected = read[: min(read.index(stop) for stop in stops if stop in read)]
+    for length in (70, 69, len(read)):
+        assert generator("abc", length, temperature=2.0, seed=6, stop_strings=stops) == "abc" + expected
+        assert "".join(generator.stream("abc", length, temperature=2.0, seed=6, stop_strings=stops)) == expected
+
+
 def test_other_prompts_lengths_and_values_are_not_traced_again(generator):
     generator("abc", 40, temperature=0.7, seed=1, top_k=3)
     functions = (generator.sampling_loop._prefill_fn, generator.sampling_loop._sample_fn)

@@ -81,12 +81,28 @@ def test_gates_are_those_of_the_equations(randomize):
     model = randomize(LSTMConfig(6, 5, num_layers=2).build_model(V))
     positions, x = read(model), model.embedding(IDS)
     for layer in (block for block in model.blocks if not isinstance(block, keras.layers.Dropout)):
-        expected = lstm_signals(layer, x)
+        expected = lstm_signals(layer, x, layer(x))
         names = {"i": "input gate", "f": "forget gate", "o": "output gate", "c": "cell state c", "h": "output h"}
         for letter, name in names.items():
             found = np.concatenate(of(positions, "gates", layer.name, name))
             np.testing.assert_allclose(found, expected[letter], atol=1e-5)
         x = layer(x)
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_the_gates_of_a_document_are_those_of_it_by_itself(randomize, name):
+    model = randomize(tiny_config(name, **{**SIZES, "num_layers": 1}).build_model(V))
+    model.document_token = 0
+    ids, gates = np.array([[0, 1, 2, 0, 3, 1]]), []
+    for text in (ids, ids[:, 3:]):
+        state = model.get_initial_state(1)
+        for t in range(text.shape[1]):
+            _, state, views = step_with_views(model, text[:, t : t + 1], state)
+            gates.append([numpy(x) for view in views if view.kind == "gates" for x in view.tensors.values()])
+    assert gates[0]
+    for inside, alone in zip(gates[3:6], gates[6:], strict=True):
+        for x, y in zip(inside, alone, strict=True):
+            np.testing.assert_allclose(x, y, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["gru", "mingru", "minlstm"])

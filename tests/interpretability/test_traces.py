@@ -6,8 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_seq.interpretability.trace_plots import plot_trace
-from keras_seq.interpretability.traces import lstm_signals, most_variable_units, trace_model
+from keras_seq.interpretability.traces import lstm_signals, most_variable_units, plot_trace, trace_model
 from keras_seq.layers import LSTM, LayerNormLSTM, MultiHeadSelfAttention
 from keras_seq.models import MODELS, LanguageModel
 from keras_seq.reports.inspection import inspect_page
@@ -128,13 +127,37 @@ def test_the_signals_of_an_lstm_make_its_own_output(dtype, atol):
         assert np.abs(signals["g"]).max() <= 1
 
 
+@pytest.mark.parametrize("name", ["lstm", "gru", "mamba"])
+def test_the_signals_of_a_document_are_those_of_it_by_itself(name):
+    model = small(name)
+    model.document_token = first = IDS[3]
+    ids = np.concatenate([[first], IDS[4:7], [first], IDS[7:11]])
+    inside, alone = (trace_model(model, TOKENIZER, x).activations for x in (ids, ids[4:]))
+    for layer, signals in alone.items():
+        for letter, signal in signals.items():
+            np.testing.assert_allclose(inside[layer][letter][4:], signal, atol=1e-5)
+
+
+def test_the_signals_of_other_activations_make_the_output_too():
+    lstm = LSTM(4, activation="relu", recurrent_activation="hard_sigmoid", return_sequences=True, name="lstm")
+    size = TOKENIZER.vocabulary_size
+    model = LanguageModel(keras.layers.Embedding(size, 3), [lstm], keras.layers.Dense(size))
+    model.build((None, None))
+    random = np.random.default_rng(3)
+    for weight in model.trainable_variables:
+        weight.assign(random.normal(size=weight.shape))
+    h = trace_model(model, TOKENIZER, IDS).activations["lstm"]["h"]
+    np.testing.assert_allclose(h, keras.ops.convert_to_numpy(lstm(model.embedding(IDS[None])))[0], atol=1e-6)
+
+
 def test_the_gates_are_those_worked_out_by_hand():
     """The numbers of docs/rnn-lstm.md, from the zero state."""
     layer = LSTM(2, return_sequences=True)
     layer.build((1, 1, 3))
     kernel = [[1, 0, -1, -2, 2, -1, 1, 0], [2, 1, -2, -1, 0, -2, 2, -1], [0, -1, 1, 2, 1, 0, 1, 2]]
     layer.set_weights([np.array(kernel), np.zeros((2, 8)), np.array([0, -1, 1, 1, 0, 0, 0, 0])])
-    signals = lstm_signals(layer, np.array([[[1.0, 2.0, -1.0]]], "float32"))
+    x = np.array([[[1.0, 2.0, -1.0]]], "float32")
+    signals = lstm_signals(layer, x, layer(x))
     z = {"i": (5, 2), "f": (-5, -5), "g": (1, -5), "o": (4, -4)}
     for letter, values in z.items():
         squash = np.tanh if letter == "g" else lambda v: 1 / (1 + np.exp(-v))

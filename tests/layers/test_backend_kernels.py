@@ -19,7 +19,7 @@ from keras_seq.ops.fused_rnn import fused_rnn
 from keras_seq.ops.linear_recurrence import linear_recurrence, log_linear_recurrence
 from keras_seq.ops.lstm import lstm
 from keras_seq.ops.tensor_checks import at_least_float32
-from keras_seq.training import compilation, optimizers
+from keras_seq.training import optimizers
 from tests.ops.compare import twins_called
 
 BACKEND = keras.backend.backend()
@@ -283,7 +283,7 @@ def test_optimizer_steps(kind):
 @torch_only
 def test_the_cross_entropy_of_a_training():
     logits, targets = ops.convert_to_tensor(numbers(2, 3, 4), "float32"), ops.convert_to_tensor([[0, 3, 1], [2, 2, 0]])
-    loss = compilation._CrossEntropy(from_logits=True, reduction="none")
+    loss = optimizers._CrossEntropy(from_logits=True, reduction="none")
     with keras_seq.ops.reference():
         expected = ops.convert_to_numpy(loss(targets, logits))
     assert expected.shape == (2, 3)

@@ -16,9 +16,9 @@ from keras_seq.layers import (
     PositionalEncoding,
     RotaryPositions,
     SegmentEmbedding,
+    TransformerBlock,
 )
-from keras_seq.layers.attention.bucketed_positions import distance_buckets
-from keras_seq.layers.attention.relative_positions import SCALINGS, rotate, slopes
+from keras_seq.layers.attention.relative_positions import SCALINGS, distance_buckets, rotate, slopes
 
 numpy = ops.convert_to_numpy
 LEFT = np.array([[0, 0, 1, 1], [1, 1, 1, 1]], bool)
@@ -238,6 +238,15 @@ def test_the_bias_of_a_distance_is_that_of_its_bucket(causal):
     np.testing.assert_array_equal(bias, table[buckets].transpose(2, 0, 1))
     by_row = positions.bias_of_distance(table, np.stack([queries, queries + 1]), np.stack([keys, keys + 1]), causal)
     np.testing.assert_array_equal(numpy(by_row), np.stack([bias, bias]))
+
+
+def test_biases_of_another_layer_are_no_constant_of_a_functional_model():
+    x = keras.Input((None, 8))
+    first = TransformerBlock(2, 16, positions=BucketedPositions(6, 5))
+    second = TransformerBlock(2, 16, positions=BucketedPositions(6, 5, shared=True))
+    h = first(x)
+    with pytest.raises(ValueError, match=r"bucket_bias is the variable .*bucket_bias, which a functional model"):
+        second(h, bucket_bias=first.self_attention_layer.bucket_bias)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import GRU, CausalDepthwiseConv1D, MinGRU, MultiHeadSelfAttention, PreNormResidual
+from keras_seq.layers import Stateful as Carrying
 from keras_seq.layers.residual import apply_sequentially, initial_states
 from tests.conftest import ignores_dropped_masks
 
@@ -174,9 +175,7 @@ def test_layers_of_keras_work_inside(made):
     recurrent = keras.layers.LSTM(5, return_sequences=True)
     block = made([keras.layers.Conv1D(5, 2, padding="causal"), recurrent, keras.layers.Dense(D)])
     x = inputs()
-    assert block.get_initial_state(B) == ()
-    y, state = block(x, mask=real, return_state=True)
-    assert state == ()
+    y = block(x, mask=real)
     np.testing.assert_allclose(numpy(y)[0, :4], numpy(block(x[:1, :4]))[0], atol=2e-6)
     u = block.layers[0](block.normalization_layer(x))
     expected = x + numpy(block.layers[2](recurrent(u, mask=real)))
@@ -234,3 +233,14 @@ def test_layers_that_do_not_give_the_width_back_are_refused(layers):
         ValueError, match=r"The layers return \(None, None, \d\) for \(None, None, 4\); expected the same"
     ):
         PreNormResidual(layers).build((None, None, D))
+
+
+@pytest.mark.parametrize(
+    "layer", [keras.layers.LSTM(D, return_sequences=True), keras.layers.Conv1D(D, 2, padding="causal")]
+)
+def test_a_block_of_layers_without_an_explicit_state_has_none(layer):
+    block = PreNormResidual([PreNormResidual([layer])])
+    assert block(inputs()).shape == (B, T, D)
+    for call in (lambda: block(inputs(), return_state=True), lambda: Carrying(block, B)(inputs(), training=True)):
+        with pytest.raises(ValueError, match=f"{layer.name} keeps no state between calls, so .* has none"):
+            call()

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 from safetensors.numpy import load_file, save_file
 
-from keras_seq import models
+from keras_seq import layers, models
 from keras_seq.evaluation import Evaluator
 from keras_seq.generation import TextGenerator
 from keras_seq.models import lora
@@ -52,6 +52,41 @@ def changed_by_training(model):
     changed = {path for path, value in values(model).items() if not np.array_equal(value, before[path])}
     assert changed == {w.path for w in model.trainable_weights}
     return changed
+
+
+def untrained(model):
+    return {weight.path for weight in model.non_trainable_weights}
+
+
+def test_what_was_not_trained_before_is_not_trained_after():
+    embedding, normalization = keras.layers.Embedding(V, 4), keras.layers.BatchNormalization()
+    model = models.LanguageModel(embedding, [normalization, layers.Dense(4)], layers.Dense(V))
+    model.build((None, None))
+    embedding.trainable = False
+    before = untrained(model)
+    assert len(before) == 3
+    lora.enable_lora(model, 2)
+    lora.merge_lora(model)
+    assert untrained(model) == before
+    lora.set_trainable(model, ["*kernel"])
+    lora.set_trainable(model, ["*"])
+    assert untrained(model) == before
+    with pytest.raises(ValueError, match=r"\*moving_mean matches no weight that can be trained"):
+        lora.set_trainable(model, ["*moving_mean"])
+
+
+def test_a_model_that_was_compiled_with_additions_is_loaded_as_one_that_was_not(randomize, tmp_path):
+    model = randomize(models.GatedDeltaNetConfig(8, num_layers=1, num_heads=2).build_model(V))
+    lora.enable_lora(model, 2)
+    train(model, 1)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert not loaded.compiled
+    np.testing.assert_allclose(logits_of(loaded), logits_of(model), atol=1e-5)
+    lora.merge_lora(model)
+    train(model, 1)
+    model.save(tmp_path / "merged.keras")
+    assert keras.saving.load_model(tmp_path / "merged.keras").compiled
 
 
 @each

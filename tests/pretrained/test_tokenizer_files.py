@@ -73,6 +73,23 @@ def test_chat_prompts_equal_those_of_transformers(byte_pairs):
         assert tokenizer.without_special_tokens().encode(prompt).tolist() == ids
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages[0]['content'] | tojson }} {{ messages | tojson(indent=2) }}",
+        "{% if tools is not none %}T{% endif %}{% if documents is defined %}D{% endif %}{{ strftime_now('%Y') }}",
+        "{% for message in messages %}{% generation %}{{ message['content'] }}{% set x = 1 %}{% endgeneration %}\n"
+        "{{ x is defined }}{% if loop.index == 1 %}{% continue %}{% endif %}!{% endfor %}",
+    ],
+)
+def test_what_templates_use_is_what_transformers_gives_them(byte_pairs, template):
+    folder, theirs = byte_pairs
+    messages = [{"role": "user", "content": " it's <b> & é"}, {"role": "assistant", "content": "No."}]
+    tokenizer = ours.PretrainedTokenizer((folder / "tokenizer.json").read_text(), chat_template=template)
+    expected = theirs.apply_chat_template(messages, chat_template=template, tokenize=False)
+    assert tokenizer.chat_prompt(messages, add_generation_prompt=False) == expected
+
+
 @pytest.mark.parametrize("template", ["{{ messages.__class__.__mro__ }}", "{{ raise_exception('no') }}", "{% for %}"])
 def test_a_hostile_template_is_refused(byte_pairs, template):
     folder, _ = byte_pairs

@@ -53,6 +53,9 @@ def test_one_run_is_described(trained):
         == f"lstm has a val_loss of {trained().result['val_loss_per_character']:.3f} nats per character."
     )
     assert written.differences == {}
+    assert report(trained()).verdict == report(str(trained().folder)).verdict == written.verdict
+    with pytest.raises(ValueError, match=r"/config\.json' is a file; expected a folder"):
+        report(trained(), trained().folder / "config.json")
 
 
 def test_seeds_are_one_model_and_other_settings_of_a_model_have_the_names_of_their_folders(trained, changed):
@@ -62,6 +65,9 @@ def test_seeds_are_one_model_and_other_settings_of_a_model_have_the_names_of_the
     assert report([run, other]).results.models == ["lstm", "other"]  # the folder is named lstm too
     same_name = changed("x/lstm", {"windows": "random"})
     assert report([run, same_name]).results.models == [f"{run.parent.name}/lstm", "x/lstm"]
+    wide = changed("wide", {"seed": 1, "architecture": {"units": 64}})
+    assert report([run, wide]).results.models == ["lstm", "wide"]
+    assert report([run, changed("twice")]).results.models == ["lstm", "twice"]  # the same seed is no other one
     seeds = changed("lstm-seed0", {"windows": "random"}), changed("lstm-seed1", {"windows": "packed"})
     assert report(seeds).results.models == ["lstm-seed0", "lstm-seed1"]
     long = "20260101-120000-a-long-name-of-a-text-and-3-more-transformer"

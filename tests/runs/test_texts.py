@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from experiments.compare import __main__ as compare
 from keras_seq.commands import prepare as prepare_main
 from keras_seq.data import MixedWindows, RandomWindows, TokenFiles, load_corpus
 from keras_seq.data.prepare import prepare
+from keras_seq.models import LSTMConfig
 from keras_seq.reports.tables import compare_sizes
 from keras_seq.runs import texts
 from keras_seq.runs.texts import (
@@ -25,6 +27,7 @@ from keras_seq.runs.texts import (
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordTokenizer, document_token
 from keras_seq.tokenizers.registry import decode_documents, encode_documents
 from keras_seq.training import TrainConfig, run_folder, validation_sample
+from keras_seq.training.language_model import LanguageModelValidator
 from tests.experiments.discovery import ROOT
 
 PAGE = "".join(map(chr, range(0x4E00, 0x4E64)))  # no stretch of it twice
@@ -146,8 +149,19 @@ def test_the_parts_are_those_on_disk(folders, tmp_path, kind):
     assert data.validation_text == "".join(f"\x1e{text}" for text in TEXTS[-data.validation_text.count("\x1e") :])
     assert np.array_equal(data.encode(data.validation_text), data.validation)
     assert (data.characters_per_token == 1) == (kind == "characters")
-    sweep_ids, sweep_text = data.hold_out_ids(10)
-    assert np.array_equal(np.concatenate([sweep_ids, data.encode(sweep_text)]), data.train)
+    sweep_ids, sweep_scored = data.hold_out_ids(10)
+    assert np.array_equal(np.concatenate([sweep_ids, sweep_scored]), data.train)
+
+
+def test_what_became_unknown_is_scored_as_it_is_on_disk(folders, tmp_path, capsys):
+    prepare([folders.texts], tmp_path / "few", "words", vocabulary_size=9)
+    data = split_corpus(str(tmp_path / "few"), tmp_path, min_length=10)
+    ids = np.asarray(TokenFiles.open(tmp_path / "few"))[len(data.train) :]
+    model = LSTMConfig(embedding_dim=2, units=2).build_model(9)
+    assert np.array_equal(LanguageModelValidator(model, data.tokenizer, data.scored, 9, 1).ids, ids)
+    assert not np.array_equal(data.encode(data.validation_text), ids)
+    data.introduce(TrainConfig(), 10, "")
+    assert re.search(r"Note: \d+\.\d% of the tokens are \[UNK\]", capsys.readouterr().out)
 
 
 def test_of_a_large_part_stretches_from_all_over_it_are_read(folders):
@@ -230,7 +244,7 @@ def test_mistakes_are_one_sentence(folders, fails, tmp_path):
     assert "expected words, wordpiece or bpe" in fails(main, path, "--to", tmp_path, "--vocabulary-size", 9)
     assert "cannot be read" in fails(main, tmp_path / "none", "--to", tmp_path / "out")
     assert "has other files" in fails(main, path, "--to", path)
-    assert "name a .bin file of ids, or a folder" in fails(main, "--verify", path)
+    assert "expected a folder that keras-seq prepare wrote" in fails(main, "--verify", path)
     log_dir = "--log-dir", tmp_path / "logs", "--smoke"
     assert "prepare wrote" in fails(compare.main, "--documents", "--corpus", path + "/a.jsonl", *log_dir)
     for option in ("--recurrent-windows", "--transformer-windows"):

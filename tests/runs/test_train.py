@@ -91,12 +91,21 @@ def test_other_settings_in_the_same_folder_are_refused_by_name(trained, text, tm
         ({"model": TransformerConfig(context_length=8)}, "context_length=8; expected at least the sequence_length, 12"),
         ({"sequence_length": 1000}, "is too short"),
         ({"batch_size": 1000}, "batch_size=1000"),
+        ({"model": LSTMConfig}, "models.families.recurrent.LSTMConfig'>; expected the name of a model, its config"),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": None}, "seed=None"),
+        ({"callbacks": None}, "callbacks=[None]; expected a list of keras.callbacks.Callback"),
+        ({"callbacks": "x"}, "callbacks=['x']; expected a list of keras.callbacks.Callback"),
+        ({"folder": ""}, "folder=''; expected the path of a folder"),
+        ({"folder": 3}, "folder=3; expected the path of a folder"),
+        ({"texts": None}, "texts=None; expected a name or path of a text"),
+        ({"texts": [b"x"]}, "texts=[b'x']; expected a name or path of a text"),
     ],
 )
 def test_a_mistake_is_named_and_leaves_nothing(text, tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=re.escape(message)):
-        train(text, **{"model": MODELS["lstm"], **OPTIONS, **options})
+        train(**{"texts": text, "model": MODELS["lstm"], **OPTIONS, **options})
     assert not [*tmp_path.iterdir()]
 
 
@@ -146,6 +155,9 @@ def test_minutes_become_steps_that_a_resumed_run_takes(text, tmp_path, capsys):
     again = train(text, MODELS["lstm"], **options)
     assert "Timing" not in capsys.readouterr().out
     assert again.config["length"] == first.config["length"]
+    assert again.config["train"]["validate_every"] == first.config["train"]["validate_every"]
+    more = train(text, MODELS["lstm"], **{**options, "validate_every": OPTIONS["validate_every"] + 1})
+    assert more.config["train"]["validate_every"] == OPTIONS["validate_every"] + 1
 
 
 class StopAt(keras.callbacks.Callback):

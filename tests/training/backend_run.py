@@ -19,7 +19,7 @@ import numpy as np
 
 from keras_seq.models import LSTMConfig, MambaConfig, TransformerConfig
 from keras_seq.tracking import Summaries
-from keras_seq.training import TrainConfig, compilation, compile_model, fit_resumable, read_metrics
+from keras_seq.training import TrainConfig, compile_model, fit_resumable, optimizers, read_metrics
 from keras_seq.training.run_config import environment, versions
 
 VOCABULARY, BATCH, LENGTH, STEPS, MANY_STEPS = 7, 3, 6, 12, 50
@@ -68,7 +68,7 @@ def train(folder, name, stop=STEPS, dies=None, total=STEPS, dropout=0.0, **optio
     random = np.random.default_rng(0)
     for weight in model.trainable_variables:
         weight.assign(random.normal(scale=0.4, size=weight.shape))
-    with mock.patch.object(compilation, "_muon_dtype", return_value=None):  # float32: in bfloat16 losses differ by 0.02
+    with mock.patch.object(optimizers, "_muon_dtype", return_value=None):  # float32: in bfloat16 losses differ by 0.02
         compile_model(model, config, total)
     settings = {"versions": versions(), "environment": environment()}
     callbacks = [] if dies is None else [DiesAt(dies)]

@@ -35,7 +35,7 @@ from keras_seq.models.config import sized
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
 from keras_seq.tracking.tensorboard import EventFile
-from keras_seq.training import compilation, trainer
+from keras_seq.training import optimizers, trainer
 
 CHARACTERS = "\n abcdefg"
 BATCH, LENGTH, STEPS = 3, 5, 96
@@ -53,7 +53,7 @@ MOST = {"remove": 3}  # operations of a kind at a start; of the others there are
 
 def train(name, folder):
     """Trains to the end, from the last checkpoint if there is one."""
-    compilation.has_time_loop = lambda model: True  # no XLA
+    optimizers.has_time_loop = lambda model: True  # no XLA
     keras.utils.set_random_seed(3)
     config = {"model": {"name": name}, "seed": 1}
     if name in LANGUAGE_MODELS:

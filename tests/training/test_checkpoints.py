@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from keras_seq.models import LSTMConfig
 from keras_seq.training import SGD, CheckpointError, TrainConfig, checkpoints, stateful_training_model
-from keras_seq.training.compilation import compile_model
+from keras_seq.training.optimizers import compile_model
 
 pytestmark = pytest.mark.any_backend
 

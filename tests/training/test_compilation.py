@@ -88,7 +88,7 @@ import os, sys
 import numpy as np
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.training import TrainConfig
-from keras_seq.training.compilation import compile_model
+from keras_seq.training.optimizers import compile_model
 
 size = {"context_length": 16, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 16}
 config = {"lstm": LSTMConfig(64, units=408), "transformer": TransformerConfig(8, **size)}  # large enough for XLA

@@ -446,7 +446,7 @@ def test_a_step_is_compiled_whole_where_that_is_faster(monkeypatch, precision, t
     model = keras.Sequential([keras.Input((4,), dtype="int32"), keras.layers.Embedding(1800, 1000)])
     compile_model(model, TrainConfig(optimizer="adamw", precision=precision), 4, tokens_per_step=tokens_per_step)
     assert model.jit_compile is whole
-    monkeypatch.setattr("keras_seq.training.compilation.on_cpu", lambda: False)
+    monkeypatch.setattr("keras_seq.training.optimizers.on_cpu", lambda: False)
     compile_model(model, TrainConfig(optimizer="adamw", precision=precision), 4, tokens_per_step=tokens_per_step)
     assert model.jit_compile
 

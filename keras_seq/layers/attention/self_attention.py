@@ -13,7 +13,6 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.attention.bucketed_positions import BucketedPositions
 from keras_seq.layers.attention.cache import (
     append_to_cache,
     append_to_window,
@@ -27,7 +26,7 @@ from keras_seq.layers.attention.cache import (
     without_earlier_documents,
 )
 from keras_seq.layers.attention.multi_head_attention import MultiHeadAttentionBase
-from keras_seq.layers.attention.relative_positions import ForgettingPositions, deserialize_positions
+from keras_seq.layers.attention.relative_positions import BucketedPositions, ForgettingPositions, deserialize_positions
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import check_state, nan_to_the_end, nan_where_attended, with_nan
 from keras_seq.layers.dense import inner_dense

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import keras
 
 from keras_seq import checks
-from keras_seq.layers.attention.cross_attention import CrossAttention
+from keras_seq.layers.attention.multi_head_attention import CrossAttention
 from keras_seq.layers.attention.relative_positions import deserialize_positions
 from keras_seq.layers.attention.self_attention import MultiHeadSelfAttention
 from keras_seq.layers.base.layer import Layer, freeze_inner_layers

@@ -202,12 +202,11 @@ class Layer(keras.layers.Layer):
         if export is not None:
             self._check_export(export["format"], export["self"], export["input_signature"], inputs)
         tensor_checks.dense("inputs", inputs)
-        named = kwargs.items()
-        if args:
-            named = [*zip(_names_after_the_first(type(self).call), args, strict=False), *named]
-        for name, value in named:
+        named = zip(_names_after_the_first(type(self).call), args, strict=False) if args else ()
+        for name, value in (*named, *kwargs.items()):
             if hasattr(value, "dtype"):
                 tensor_checks.dense(name, value, "booleans" if name.endswith("mask") else "real numbers")
+                tensor_checks.no_constant(self.name, name, value, inputs)
         if self.built and self.input_spec is not None and hasattr(inputs, "shape"):
             self._check_shape(tuple(inputs.shape))
         with contextlib.nullcontext() if export is None else exporting(export["format"]):
