@@ -9,9 +9,7 @@ from keras import ops
 import keras_seq.ops
 from keras_seq.layers.introspection import iter_layers
 from keras_seq.layers.linear import (
-    gated_delta_net,
-    gated_linear_attention,
-    kimi_delta_attention,
+    linear_attention,
     mamba,
     mlstm,
     rwkv7_time_mix,
@@ -76,7 +74,7 @@ def no_matrix_products(q, k, v, log_decay, state, **kwargs):
 
 @pytest.fixture(autouse=True)
 def _by_element(monkeypatch):
-    for module in (gated_delta_net, gated_linear_attention, kimi_delta_attention, mamba, mlstm, rwkv7_time_mix):
+    for module in (linear_attention, mamba, mlstm, rwkv7_time_mix):
         monkeypatch.setattr(module, "matrix_recurrence", no_matrix_products)
 
 
