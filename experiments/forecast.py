@@ -89,6 +89,7 @@ class ForecastConfig:
         check_multiple("--width", self.width, 8)
         for option in ("series", "models", "heads"):
             check_unique(f"--{option}", getattr(self, option))
+        check_options(self, sequence_length=max(SERIES[name].season for name in self.series))  # which is repeated
 
     def options_without_effect(self) -> dict[str, str]:
         return {} if "student_t" in self.heads else {"num_paths": "student_t among --heads"}
@@ -107,7 +108,7 @@ class ForecastConfig:
 
 
 SMOKE = {
-    **{"models": lambda models: models[:1], "values": 400, "steps": 12, "batch_size": 8, "sequence_length": 16},
+    **{"models": lambda models: models[:1], "values": 400, "steps": 12, "batch_size": 8, "sequence_length": 24},
     **{"horizon": 4, "forecasts": 6, "num_paths": 5, "width": 8},
     "train": {"warmup_steps": 2, "log_every": 3, "validate_every": 6, "checkpoint_every": 6},
 }

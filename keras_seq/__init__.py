@@ -31,6 +31,10 @@ def __getattr__(name):
     raise AttributeError(f"module 'keras_seq' has no attribute {name!r}")
 
 
+def __dir__():
+    return __all__
+
+
 def _is_own_program():
     """Return whether this is `keras-seq` or an experiment, which read their options before Keras takes its seconds."""
     program = pathlib.PurePath(*sys.argv[:1]).stem

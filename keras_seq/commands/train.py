@@ -114,6 +114,8 @@ def main(arguments: Sequence[str] | None = None):
     texts = config.texts[0] if len(config.texts) == 1 else config.texts
     names = ("minutes", "tokens", "batch_size", "sequence_length", "seed")
     options = {name: getattr(config, name) for name in names}
+    if config.minutes is not None:
+        del options["tokens"]
     options |= dataclasses.asdict(config.train)
     run = train(texts, getattr(config, config.model), folder=config.out, **options)
     print(f"\n{run!r}\n\nIt writes:\n{indented(run.result['sample'].strip())}\n")

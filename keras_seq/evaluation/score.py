@@ -53,6 +53,11 @@ class TextScore:
     num_characters: int
     names: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        """Return the sizes and the losses."""
+        losses = f"{self.loss_per_character:.3f} nats and {self.bits_per_character:.3f} bits per character"
+        return f"<TextScore: {len(self.tokens):,} tokens, {losses}>"
+
     @property
     def loss_per_character(self) -> float:
         """Return the loss of all tokens after the first in nats per character."""
@@ -141,10 +146,10 @@ def score_text(model: keras.Model, tokenizer, text: str, adapt: DynamicEvaluatio
 #
 # Both models are scored on the same windows, so windows are paired: blocks of adjacent windows are drawn with
 # replacement, the same for both models (a block bootstrap, since neighboring windows are not independent). Seeds are
-# not paired: seed 0 of one model is unrelated to seed 0 of the other, so they are drawn for each model separately.
-# Their deviations are widened by sqrt(S / (S - 1)) for S seeds, since seeds scatter less around their own mean than
-# around the true mean, and reduced by the variance that the windows explain. With one seed the interval covers the
-# variation over the text only.
+# not paired: seed 0 of one model is unrelated to seed 0 of the other. Two or three of them are too few to draw from:
+# their part is Student's t with the standard error of both means and Welch's degrees of freedom (Welch, 1947), of the
+# variance between seeds that the windows do not explain. A model of one seed is taken to vary as the other one does;
+# with one seed each, the interval covers the variation over the text only.
 
 BLOCK_WINDOWS = 16  # adjacent windows drawn together
 NUM_SAMPLES = 10_000
@@ -181,7 +186,8 @@ def paired_difference(first: np.ndarray, second: np.ndarray, seed: int = 0) -> D
         raise ValueError(f"Losses {shapes[0]} and {shapes[1]}; expected [seeds, windows], the same windows in both.")
     random = np.random.default_rng(seed)
     by_window = second.mean(axis=0) - first.mean(axis=0)
-    samples = _resample_windows(by_window, random) + _resample_seeds(second, random) - _resample_seeds(first, random)
+    error, freedom = _seed_error(first, second)
+    samples = _resample_windows(by_window, random) + error * random.standard_t(freedom, NUM_SAMPLES)
     low, high = np.quantile(samples, (0.025, 0.975))
     return Difference(float(by_window.mean()), float(low), float(high))
 
@@ -191,19 +197,33 @@ def _resample_windows(values, random):
     count = len(values)
     length = min(BLOCK_WINDOWS, max(1, count // 8))
     blocks = np.convolve(np.concatenate([values, values[: length - 1]]), np.ones(length) / length, mode="valid")
-    return blocks[random.integers(count, size=(NUM_SAMPLES, -(-count // length)))].mean(axis=1)
+    num_blocks = -(-count // length)
+    means = blocks[random.integers(count, size=(NUM_SAMPLES, num_blocks))].mean(axis=1)
+    if num_blocks == 1:
+        return means
+    # few blocks scatter less around their own mean than around the true one, and say by how much only roughly
+    widening = np.sqrt(num_blocks / random.chisquare(num_blocks - 1, NUM_SAMPLES))
+    return values.mean() + widening * (means - values.mean())
 
 
-def _resample_seeds(losses, random):
-    """Draw deviations of the mean over drawn seeds from the mean over all seeds, `[NUM_SAMPLES]`."""
+def _seed_error(first, second):
+    """Return the standard error of the difference that seeds make, and its degrees of freedom."""
+    shares = [1 / len(losses) for losses in (first, second)]
+    several = [losses for losses in (first, second) if len(losses) > 1]
+    if len(several) == 1:
+        shares = [sum(shares)]
+    parts = [share * _seed_variance(losses) for share, losses in zip(shares, several, strict=False)]
+    if not sum(parts):
+        return 0.0, 1
+    freedom = sum(parts) ** 2 / sum(part**2 / (len(losses) - 1) for part, losses in zip(parts, several, strict=True))
+    return math.sqrt(sum(parts)), freedom
+
+
+def _seed_variance(losses):
+    """Return the variance of the mean loss between seeds that the windows do not explain."""
     count, windows = losses.shape
-    if count == 1:
-        return np.zeros(NUM_SAMPLES)
     deviations = losses.mean(axis=1) - losses.mean()
     residuals = losses - losses.mean(axis=0) - deviations[:, None]  # explained by neither the seed nor the window
     variance = np.sum(deviations**2) / (count - 1)
     window_variance = np.sum(residuals**2) / ((count - 1) * max(1, windows - 1)) / windows
-    if variance <= window_variance:
-        return np.zeros(NUM_SAMPLES)
-    deviations *= np.sqrt(count / (count - 1) * (1 - window_variance / variance))
-    return deviations[random.integers(count, size=(NUM_SAMPLES, count))].mean(axis=1)
+    return max(0.0, variance - window_variance)

@@ -254,7 +254,9 @@ def _checked_stops(stop_strings, stop_token_ids):
 def _sampling_config(temperature, options):
     unknown = options.keys() - {field.name for field in dataclasses.fields(SamplingConfig)}
     if unknown:
-        raise ValueError(f"There is no option {min(unknown)!r}; expected one of SamplingConfig, such as top_k.")
+        others = "max_new_tokens, seed, stop_strings, stop_token_ids, constraint"
+        known = ", ".join(field.name for field in dataclasses.fields(SamplingConfig))
+        raise ValueError(f"There is no option {min(unknown)!r}; expected one of {others}, {known}.")
     return SamplingConfig(temperature, **options)
 
 

@@ -48,7 +48,8 @@ class NoKerasExport:
 
     def __call__(self, *args, **kwargs):
         """Apply the model, also inside of another one, but not for its export."""
-        if (arguments := keras_export()) is not None:
+        arguments = keras_export()  # on a line of its own: AutoGraph warns of what it cannot read
+        if arguments is not None:
             raise refusal(self.name, arguments["format"], "it is a model of token ids")
         return super().__call__(*args, **kwargs)
 

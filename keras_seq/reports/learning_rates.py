@@ -109,7 +109,7 @@ class RateCurve:
             return None
         half = math.sqrt(max(0.0, linear * linear - 4 * squared * constant)) / (2 * squared)
         low, high = (self._center * 2 ** (-linear / (2 * squared) + sign * half) for sign in (-1, 1))
-        return float(low), float(high)
+        return min(float(low), self.optimum), max(float(high), self.optimum)  # which may be the edge of what was tried
 
     @property
     def doubling_cost(self) -> tuple[float, float | None]:

@@ -60,7 +60,7 @@ def train(
     model: str | Any | keras.Model = "lstm",
     *,
     minutes: float | None = None,
-    tokens: int = TOKENS,
+    tokens: int | None = None,
     folder: str | os.PathLike[str] | None = None,
     batch_size: int = 12,
     sequence_length: int = 64,
@@ -82,7 +82,7 @@ def train(
             or a causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, V being the characters of the text.
             `load_run` loads only layers of keras_seq.
         minutes: About how long to train; None trains on `tokens`.
-        tokens: Training tokens, over one or more epochs, if `minutes` is None.
+        tokens: Training tokens, over one or more epochs; 1,536,000 unless given, or `minutes`.
         folder: Folder of the run; by default a new one, logs/train/UTC-TIME-TEXT-MODEL.
         batch_size: B, windows of a step.
         sequence_length: T, tokens of a window.
@@ -100,6 +100,9 @@ def train(
             has other settings.
         TrainingDiverged: As `keras_seq.training.train_language_model`, as are further exceptions.
     """
+    if minutes is not None and tokens is not None:
+        raise ValueError(f"minutes={minutes} and tokens={tokens}; expected one of them.")
+    tokens = TOKENS if tokens is None else tokens
     for name, value in (("tokens", tokens), ("batch_size", batch_size), ("sequence_length", sequence_length)):
         checks.positive_integer(name, value)
     checks.integer("seed", seed, 0, 2**32 - 1)

@@ -115,7 +115,7 @@ def export(
     options = {
         "quantization": quantization,
         "batch_size": checks.positive_integer("batch_size", batch_size),
-        "lengths": _checked_lengths(lengths, quantization, model.context_length),
+        "lengths": _checked_lengths(lengths, quantization),
         "capacity": None if capacity is None else checks.positive_integer("capacity", capacity),
     }
     _check_packages(format)
@@ -272,15 +272,12 @@ def _checked(model, format):
     return model
 
 
-def _checked_lengths(lengths, quantization, context_length):
+def _checked_lengths(lengths, quantization):
     if lengths is None:
         lengths = (64,) if quantization is None else ()
     if not isinstance(lengths, Sequence) or isinstance(lengths, str):
         raise ValueError(f"lengths={lengths!r}; expected a list of numbers of positions, such as (64,).")
-    lengths = [checks.positive_integer("lengths", length) for length in lengths]
-    if context_length is not None:
-        lengths = [min(length, context_length) for length in lengths]
-    return sorted({length for length in lengths if length > 1})
+    return [checks.positive_integer("lengths", length) for length in lengths]
 
 
 def _write(model, path, format, tokenizer, quantization, batch_size, lengths, capacity):
@@ -289,6 +286,7 @@ def _write(model, path, format, tokenizer, quantization, batch_size, lengths, ca
     has_capacity = capacity is not None and parts != state_parts(model, capacity + 1)[0]  # an LSTM's state has none
     limits = (model.context_length, capacity if has_capacity else None)
     limit = min((length for length in limits if length is not None), default=None)
+    lengths = sorted({min(length, limit or length) for length in lengths} - {1})
     metadata = {
         "name": model.name,
         "version": keras_seq.__version__,

@@ -185,7 +185,8 @@ class TrainConfig:
         if self.gradient_accumulation_steps is not None:
             options["gradient_accumulation_steps"] = self.gradient_accumulation_steps
         if self.use_ema:
-            momentum = max(0.0, 1.0 - 20 / total_steps) if self.ema_momentum is None else self.ema_momentum
+            num_updates = max(1, total_steps // (self.gradient_accumulation_steps or 1))
+            momentum = max(0.0, 1.0 - 20 / num_updates) if self.ema_momentum is None else self.ema_momentum
             options |= {"use_ema": True, "ema_momentum": momentum}
         if self.optimizer in MUONS:
             options["adam_lr_ratio"] = self.resolved(model)["adam_lr_ratio"]
@@ -253,7 +254,7 @@ def words_of_no_effect(training_model: keras.Model, train: TrainConfig, total_st
     if warmup_steps > total_steps:
         words.append(
             f"The warm-up of {warmup_steps} steps is longer than the training of {total_steps}: the learning rate ends "
-            f"at {total_steps / warmup_steps:.0%} of its peak."
+            f"at {total_steps / warmup_steps:.0%} of its peak; train longer, or set a shorter --train.warmup-steps."
         )
     accumulated = optimizer.accumulation_steps or 1
     if rest := total_steps % accumulated:

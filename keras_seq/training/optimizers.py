@@ -64,8 +64,8 @@ class RMSprop(GradientGuard, _class_of(keras.optimizers.RMSprop)):
 class Adam(GradientGuard, _class_of(keras.optimizers.Adam)):
     """Update weights by Adam (Kingma & Ba, 2015, arXiv:1412.6980).
 
-    `m <- b1 m + (1 - b1) g; v <- b2 v + (1 - b2) g^2; W <- W - lr m_hat / (sqrt(v_hat) + eps)`, m_hat and v_hat
-    bias-corrected.
+    `m <- b1 m + (1 - b1) g; v <- b2 v + (1 - b2) g^2; W <- W - lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)` at
+    step t, as Keras's.
 
     The arguments are Keras's, `global_clipnorm`, `loss_scale_factor` and `gradient_accumulation_steps`.
     """

@@ -152,7 +152,7 @@ def test_the_windows_are_paired(random):
 
 @pytest.mark.parametrize(("seeds", "between_seeds"), [(1, 0.0), (8, 0.05)])
 def test_the_interval_is_that_of_the_normal_distribution_where_that_is_known(seeds, between_seeds):
-    """Independent windows and seeds: the width is 2 x 1.96 standard errors, on average over many comparisons."""
+    """Independent windows and seeds: the width is that of 2 x 7 degrees of freedom, on average over many."""
     widths = []
     for n in range(30):
         random = np.random.default_rng(n)
@@ -160,7 +160,24 @@ def test_the_interval_is_that_of_the_normal_distribution_where_that_is_known(see
         difference = paired_difference(first, second, seed=n)
         widths.append(difference.high - difference.low)
     variance = 2 * 0.3**2 / (seeds * WINDOWS) + 2 * between_seeds**2 / seeds
-    assert np.mean(widths) == pytest.approx(2 * 1.96 * np.sqrt(variance), rel=0.12)
+    quantile = 1.96 if seeds == 1 else 2.145
+    assert np.mean(widths) == pytest.approx(2 * quantile * np.sqrt(variance), rel=0.12)
+
+
+@pytest.mark.parametrize("seeds", [(1, 1), (2, 2), (3, 3), (2, 3), (5, 5), (3, 1)])
+@pytest.mark.parametrize("windows", [40, 400])
+def test_nineteen_of_twenty_intervals_hold_the_true_difference(seeds, windows, monkeypatch):
+    monkeypatch.setattr("keras_seq.evaluation.score.NUM_SAMPLES", 400)
+    held, count = 0, 400
+    for n in range(count):
+        random = np.random.default_rng(n)
+        between = 0.0 if seeds == (1, 1) else 0.01
+        first, second = (
+            random.normal(scale=between, size=(k, 1)) + random.normal(scale=0.1, size=(k, windows)) for k in seeds
+        )
+        difference = paired_difference(first, second, seed=n)
+        held += difference.low <= 0 <= difference.high
+    assert (0.88 if seeds == (3, 1) else 0.92) < held / count < 0.995
 
 
 def test_windows_that_go_together_make_it_wider(random):

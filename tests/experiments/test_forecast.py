@@ -15,6 +15,12 @@ from keras_seq.runs.folders import dataclass_from_dict
 CONFIG = study.ForecastConfig(values=2_000, sequence_length=48, horizon=6, forecasts=30, num_paths=4, batch_size=4)
 
 
+def test_windows_shorter_than_a_season_would_let_the_naive_forecast_read_the_future():
+    with pytest.raises(ValueError, match="sequence-length"):
+        study.ForecastConfig(series=("volatility", "seasonal"), sequence_length=23)
+    assert study.ForecastConfig(series=("volatility",), sequence_length=23).sequence_length == 23
+
+
 @pytest.fixture(scope="module")
 def series():
     return {name: study.Series(CONFIG, name) for name in CONFIG.series}

@@ -83,6 +83,7 @@ def test_other_settings_in_the_same_folder_are_refused_by_name(trained, text, tm
     ("options", "message"),
     [
         ({"tokens": 0}, "tokens=0"),
+        ({"minutes": 1, "tokens": 240}, "minutes=1 and tokens=240; expected one of them"),
         ({"batch_size": 2.5}, "batch_size=2.5"),
         ({"minutes": 0}, "minutes=0"),
         ({"minutes": float("nan")}, "minutes=nan"),
@@ -147,7 +148,7 @@ def test_a_causal_model_of_keras_is_trained_as_it_is(text, tmp_path):
 
 @pytest.mark.usefixtures("eagerly")
 def test_minutes_become_steps_that_a_resumed_run_takes(text, tmp_path, capsys):
-    options = {**OPTIONS, "minutes": 0.01, "folder": tmp_path / "run"}
+    options = {**OPTIONS, "tokens": None, "minutes": 0.01, "folder": tmp_path / "run"}
     first = train(text, MODELS["lstm"], **options)
     assert "Timing" in capsys.readouterr().out
     assert first.config["experiment"]["minutes"] == 0.01

@@ -104,6 +104,24 @@ def test_steps_and_passes_are_those_of_the_model(format, name, tmp_path):
         check_steps(model, exported, batch_size)
 
 
+@often(("format", "name"), [(format, name) for format in RUNTIMES for name in LANGUAGE_MODELS], [("onnx", "mamba")])
+def test_documents_begin_anew_in_the_file(format, name, tmp_path):
+    kind = writes(format)
+    model = small(name, **({"context_length": STEPS} if hasattr(SMALL[name], "context_length") else {}))
+    model.document_token = 1
+    keras_seq.export(model, tmp_path / f"model{SUFFIXES[format]}", format, lengths=(5,))
+    check_steps(model, kind(tmp_path / f"model{SUFFIXES[format]}"), 8)
+
+
+def test_a_cache_may_be_smaller_than_the_passes_of_a_litert_file(tmp_path):
+    kind, model = writes("litert"), small("gpt2", context_length=11)
+    keras_seq.export(model, tmp_path / "model.tflite", "litert", capacity=4)
+    exported, ids = kind(tmp_path / "model.tflite"), np.array([[1, 2, 3, 4]], "int32")
+    assert exported.context_length == 4
+    expected = keras.ops.convert_to_numpy(model(ids))
+    np.testing.assert_allclose(exported(ids), expected, atol=1e-4)
+
+
 @pytest.mark.parametrize("format", [*RUNTIMES])
 def test_gates_and_sinks_of_attention_are_in_the_file(format, tmp_path, randomize):
     kind = writes(format)

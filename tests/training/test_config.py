@@ -104,6 +104,8 @@ def test_what_is_given_goes_before_the_default_of_the_family():
         ):
             averaged = TrainConfig(use_ema=True, ema_momentum=given).optimizer_options(model, steps)
             assert averaged == {"global_clipnorm": 1.0, **of_family, "use_ema": True, "ema_momentum": momentum}
+        of_updates = TrainConfig(use_ema=True, gradient_accumulation_steps=4)  # a twentieth of 200 updates
+        assert of_updates.optimizer_options(model, 800)["ema_momentum"] == 0.9
         momentum = {"global_clipnorm": 1.0, "momentum": 0.9, "nesterov": True}
         assert TrainConfig(optimizer="sgd").optimizer_options(model, STEPS) == momentum
         assert TrainConfig(optimizer="adamw").optimizer_options(model, STEPS) == {

@@ -197,9 +197,11 @@ class CausalDepthwiseConv1D(ExplicitState):
             if segment is not None:
                 last = segment_numbers(reset_mask)[:, -1:]
                 segments = ops.expand_dims(ops.pad(segment, ((0, 0), (num_previous, 0))), -1)
-                first = ops.shape(segment)[1] if mask is None else count[:, -1:]
-                indices = ops.zeros_like(last) + first + ops.arange(num_previous, dtype="int32")
-                state = ops.where(ops.equal(gather_positions(segments, indices), ops.expand_dims(last, -1)), state, 0)
+                if mask is None:
+                    segments = segments[:, -num_previous:]
+                else:
+                    segments = gather_positions(segments, count[:, -1:] + ops.arange(num_previous, dtype="int32"))
+                state = ops.where(ops.equal(segments, ops.expand_dims(last, -1)), state, 0)
             return y, state
 
         kernel = ops.cast(self.kernel, self.compute_dtype)
