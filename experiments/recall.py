@@ -250,10 +250,9 @@ COLUMNS = {
 }
 NOTES = (
     "Each model is trained on each task by itself. accuracy: of the ids to recall, at the largest length and number of "
-    "items of training (mean ± standard deviation over the seeds, if there are several); in parity and permutations, "
-    "of the last id. twice as long: at twice that length, which was not trained. guessing: expected accuracy of a "
-    "guess that knows all but what has to be recalled, such as which values there are, but not whose; in "
-    "selective_copy and needle of any letter of the alphabet."
+    "items of training (mean ± standard deviation over seeds); in parity and permutations, of the last id. twice as "
+    "long: at twice that length, which was not trained. guessing: expected accuracy of a guess that knows all but what "
+    "has to be recalled, such as which values there are, but not whose; in selective_copy and needle any letter."
 )
 IMAGE = "![Accuracy in percent by length and number of items; sizes of training are framed](recall.png)"
 
