@@ -170,7 +170,8 @@ def report(runs: Sequence[Run | str | os.PathLike[str]], folder: str | os.PathLi
             "expected runs whose losses are of the same characters."
         )
     _name_rows(rows)
-    corpora = [*dict.fromkeys(row["config"].get("corpus", {}).get("name", "a text") for row in rows)]
+    names = [row["config"].get("corpus", {}).get("name", "a text") for row in rows]
+    corpora = [*dict.fromkeys(pathlib.PurePath(name).name or name for name in names)]  # no folder of its writer
     introduction = f"Finished runs: {len(rows)}, on {' and '.join(corpora)}."
     tables = {"Runs": (Table.of(rows, {"model": lambda row: row["model"], "run": lambda row: str(row["run"])}), "")}
     options = {str(row["run"]): {key: row["config"].get(key) for key in ("model", "train", "length")} for row in rows}

@@ -66,7 +66,8 @@ function chart(id, models, {label, baselines = [], ceiling, bands, log, margin =
     if (bands) add(plot, "path", {class: "band", d: path(edge) + "Z", style: "fill:" + color});
     const style = `stroke:${color};${STYLES[name] ?? ""}`;
     add(plot, "path", {class: "curve", d: path(curve.map(p => [p.x, p.y])), style});
-    if (curve.length === 1) add(plot, "circle", {cx: X(curve[0].x), cy: Y(curve[0].y), r: 3.5, style: "fill:" + color});
+    if (curve.length === 1 && name === "val_loss")
+      add(svg, "circle", {cx: X(curve[0].x), cy: Y(curve[0].y), r: 3.5, style: "fill:" + color});
   }
   for (const {color, dots = []} of models)
     for (const {x, y} of dots) add(plot, "circle", {cx: X(x), cy: Y(y), r: 3.5, style: "fill:" + color});
