@@ -271,7 +271,7 @@ NOTES = (
     "Losses are in nats per character of the whole validation text. val_loss: disjoint windows, each from the zero "
     "state or the empty cache; streaming: val_loss_streaming, the text from start to end. ±: standard deviation over "
     "the seeds. Differences are of val_loss, with their 95 % intervals: a bootstrap over blocks of adjacent windows, "
-    "paired between the models, and over the seeds of each. A model overtakes another where the sign of a difference "
+    "paired between the models, and Student's t for seeds. A model overtakes another where the sign of a difference "
     "that is more than chance changes from one budget to another; the tokens at which it does are read from straight "
     "lines between the budgets, over the logarithm of the tokens, those in parentheses from the intervals' bounds."
 )

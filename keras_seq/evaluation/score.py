@@ -139,7 +139,7 @@ def score_text(model: keras.Model, tokenizer, text: str, adapt: DynamicEvaluatio
     return TextScore(tokens, losses, len(text) - len(tokens[0]), names)
 
 
-# Bootstrap interval of the difference between two models' losses, over text windows and seeds (Efron, 1979).
+# Interval of the difference between two models' losses, over text windows (Efron's bootstrap, 1979) and seeds.
 #
 #     difference = mean over windows w of d_w + deviations of the drawn seeds
 #     d_w        = mean over seeds of (loss of the second model - loss of the first one) in window w
@@ -170,12 +170,12 @@ class Difference:
 
 
 def paired_difference(first: np.ndarray, second: np.ndarray, seed: int = 0) -> Difference:
-    """Compute the mean of `second` minus the mean of `first`, with its 95 % bootstrap interval.
+    """Compute the mean of `second` minus the mean of `first`, with its 95 % interval: bootstrap and Student's t.
 
     Args:
         first: Losses of one model, `[seeds, windows]`, all windows of one length.
         second: Losses of the other model on the same windows, `[seeds', windows]`.
-        seed: Random seed of the bootstrap.
+        seed: Random seed of the draws.
 
     Raises:
         ValueError: The arrays are not two-dimensional, are empty, or differ in their number of windows.

@@ -27,7 +27,7 @@ NOT_IN_JSON = ("sample", "run", "config", "flops_per_token")
 TERMINAL = ("model", "train loss", "val_loss", "val_loss_streaming")
 DIFFERENCE_NOTE = (
     "Difference in val_loss, in nats per character; negative is better than the first model. 95 % intervals: a "
-    "bootstrap over blocks of adjacent windows, paired between the models, and over the seeds of each model"
+    "bootstrap over blocks of adjacent windows, paired between the models, and Student's t for the seeds of each"
 )
 IMAGE = "![Training and validation loss over training tokens](loss_curves.png)"
 RATES_IMAGE = "![Held-out loss over learning rates, with parabolas](learning_rates.png)"
