@@ -286,6 +286,8 @@ def _write(model, path, format, tokenizer, quantization, batch_size, lengths, ca
     has_capacity = capacity is not None and parts != state_parts(model, capacity + 1)[0]  # an LSTM's state has none
     limits = (model.context_length, capacity if has_capacity else None)
     limit = min((length for length in limits if length is not None), default=None)
+    if format == "litert" and any(0 in part.shape for part in parts):
+        raise ValueError("its state has no numbers, and LiteRT holds no tensor without any")
     lengths = sorted({min(length, limit or length) for length in lengths} - {1})
     metadata = {
         "name": model.name,

@@ -27,6 +27,7 @@ from keras_seq.models import (
 )
 from keras_seq.models.exported_model import named_tensors
 from keras_seq.models.lora import enable_lora
+from keras_seq.models.ngrams import ngram_model
 from keras_seq.saving.keras_file import in_float32
 from keras_seq.tokenizers import CharacterTokenizer
 from tests.conftest import often
@@ -120,6 +121,13 @@ def test_a_cache_may_be_smaller_than_the_passes_of_a_litert_file(tmp_path):
     assert exported.context_length == 4
     expected = keras.ops.convert_to_numpy(model(ids))
     np.testing.assert_allclose(exported(ids), expected, atol=1e-4)
+
+
+def test_a_state_without_numbers_is_refused_by_litert(tmp_path):
+    writes("litert")
+    model = ngram_model(KneserNeyNGrams(np.arange(50) % VOCABULARY, 1, VOCABULARY))
+    with pytest.raises(ValueError, match="its state has no numbers"):
+        keras_seq.export(model, tmp_path / "model.tflite", "litert")
 
 
 @pytest.mark.parametrize("format", [*RUNTIMES])
