@@ -38,7 +38,7 @@ from keras_seq.runs.texts import SplitCorpus, TokenMixture, split_corpus
 from keras_seq.runs.train import DEFAULT_TRAIN, train_run, training_windows
 from keras_seq.training.config import MUONS
 
-LOWER_RATES = dict.fromkeys(("gpt2", "hawk", "hybrid", "llama", "mamba2", "xlstm"), 0.01)  # Muon's; others: 0.02
+LOWER_RATES = dict.fromkeys(("gpt2", "hawk", "hybrid", "llama", "mamba", "mamba2", "xlstm"), 0.01)  # others: 0.02
 
 
 @dataclasses.dataclass(frozen=True)

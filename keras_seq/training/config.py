@@ -60,8 +60,8 @@ class TrainConfig:
     """Optimizer of all weights; muon updates hidden matrices by Muon and all other weights by AdamW; normuon (NorMuon)
     also has the columns of a hidden matrix move equally far, for a slightly lower loss."""
     learning_rate: float | None = None
-    """Peak learning rate. Defaults: muon and normuon 0.02 (gpt2, hawk, hybrid, llama, mamba2 and xlstm do better at
-    0.01), adamw 0.04 (rnn, gru, lstm) or 0.004 (other models); all (LEARNING_RATES) were measured on small models."""
+    """Peak learning rate. Defaults: muon and normuon 0.02 (gpt2, hawk, hybrid, llama, mamba, mamba2 and xlstm do
+    better at 0.01), adamw 0.04 (rnn, gru, lstm) or 0.004 (other models); all (LEARNING_RATES) are of small models."""
     adam_lr_ratio: float | None = None
     """With muon or normuon, learning rate of the AdamW part relative to `learning_rate`. Default: 0.4 (rnn, gru, lstm)
     or 0.2."""
