@@ -119,9 +119,7 @@ def default_prompt(tokenizer: Tokenizer) -> str:
 def read_prompts() -> Iterator[str]:
     """Yield the lines of standard input, up to an empty one."""
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(
-            errors="surrogateescape"
-        )  # a line that is not UTF-8 is refused as a prompt, not all lines
+        sys.stdin.reconfigure(errors="surrogateescape")  # a line that is not UTF-8 is refused, and no other
     with contextlib.suppress(EOFError):
         while prompt := input("> " if sys.stdin.isatty() else ""):
             yield prompt
