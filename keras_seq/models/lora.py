@@ -91,7 +91,8 @@ def _freeze(weight):
 
 
 def _thaw(weight):
-    weight.trainable = getattr(weight, "was_trainable", weight.trainable)
+    weight.trainable = weight.trainable or getattr(weight, "was_trainable", False)
+    weight.was_trainable = False  # what its user freezes from here on stays so
 
 
 def save_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:

@@ -92,11 +92,8 @@ class Quantizable(NoKerasExport):
     def get_compile_config(self):
         """Return how the model was compiled; None with LoRA: a file holds merged matrices, and no moments of them."""
         layers = [layer for _, layer in named_layers(self, attributes=True)]
-        return (
-            None
-            if any(getattr(layer, "matrix_mode", None) == "lora" for layer in layers)
-            else super().get_compile_config()
-        )
+        has_lora = any(getattr(layer, "matrix_mode", None) == "lora" for layer in layers)
+        return None if has_lora else super().get_compile_config()
 
     def get_config(self):
         """Return the config of the base class and the mode."""

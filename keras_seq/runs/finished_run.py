@@ -1,4 +1,4 @@
-"""What tools need of a finished run: it, loaded, its names, an example text, and the page in which its model lives."""
+"""Load a finished run for a tool, find its names and an example text, and write the page in which its model lives."""
 
 import io
 import os

@@ -71,6 +71,9 @@ def test_what_was_not_trained_before_is_not_trained_after():
     lora.set_trainable(model, ["*kernel"])
     lora.set_trainable(model, ["*"])
     assert untrained(model) == before
+    model.head.kernel.trainable = False
+    lora.set_trainable(model, ["*"])
+    assert untrained(model) == before | {model.head.kernel.path}
     with pytest.raises(ValueError, match=r"\*moving_mean matches no weight that can be trained"):
         lora.set_trainable(model, ["*moving_mean"])
 

@@ -1,4 +1,4 @@
-"""What is computed of each position by itself: x W + b, activations, normalization, rows E[ids] of a table, losses."""
+"""Compute each position by itself: x W + b, activations, normalization, rows E[ids] of a table, cross-entropies."""
 
 import keras
 from keras import ops
