@@ -86,10 +86,10 @@ class ForecastConfig:
     def __post_init__(self):
         check_options(self, steps=1, batch_size=1, sequence_length=2, horizon=1, forecasts=2, num_paths=2)
         check_options(self, values=STRIDE * self.batch_size + self.sequence_length + self.horizon)
-        check_options(self, sequence_length=max(SERIES[name].season for name in self.series))  # is repeated
         check_multiple("--width", self.width, 8)
         for option in ("series", "models", "heads"):
             check_unique(f"--{option}", getattr(self, option))
+        check_options(self, sequence_length=max(SERIES[name].season for name in self.series))  # is repeated
 
     def options_without_effect(self) -> dict[str, str]:
         return {} if "student_t" in self.heads else {"num_paths": "student_t among --heads"}
