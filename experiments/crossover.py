@@ -36,9 +36,6 @@ from keras_seq.reports.tables import MAX_PARAMETER_RATIO, Report, Table, plus_mi
 from keras_seq.runs.folders import run_config
 from keras_seq.runs.texts import SplitCorpus, TokenMixture, split_corpus
 from keras_seq.runs.train import DEFAULT_TRAIN, train_run, training_windows
-from keras_seq.training.config import MUONS
-
-LOWER_RATES = dict.fromkeys(("gpt2", "hawk", "hybrid", "llama", "mamba", "mamba2", "xlstm"), 0.01)  # others: 0.02
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +50,7 @@ class CrossoverConfig:
     budgets: tuple[int, ...] = (1_000_000, 4_000_000, 16_000_000)
     """Numbers of training tokens (characters), over one or more epochs; each is a training by itself."""
     learning_rates: tuple[float, ...] = ()
-    """Peak learning rates, one for each of the models. By default those of the optimizer, and 0.01 for hawk, hybrid,
-    mamba2 and xlstm with muon or normuon."""
+    """Peak learning rates, one for each of the models. Default: the optimizer's for each."""
     num_seeds: int = 1
     """Number of runs of each model, size and budget, with the random seeds 0, 1, ..."""
     batch_size: options.BatchSize = 12
@@ -88,8 +84,7 @@ class CrossoverConfig:
         """Return the peak learning rate of a built model."""
         if self.learning_rates:
             return self.learning_rates[self.models.index(name)]
-        lower = LOWER_RATES if self.train.optimizer in MUONS and self.train.learning_rate is None else {}
-        return lower.get(name, self.train.peak_learning_rate(model))
+        return self.train.peak_learning_rate(model)
 
 
 SMOKE = {

@@ -36,11 +36,18 @@ _ORDER = (
 )  # of lists and help, where other models follow
 
 
-def register(name: str, tiny: dict[str, Any] | None = None) -> Callable[[type], type]:
-    """Decorate a model's config: enter it in `MODELS`, set `model_name`, and set `tiny`, the sizes for a smoke run."""
+def register(name: str, tiny: dict[str, Any] | None = None, learning_rate: float = 0.02) -> Callable[[type], type]:
+    """Decorate a model's config: enter it in `MODELS` and set what is not a field of it.
+
+    Args:
+        name: Its `model_name`.
+        tiny: Sizes for a smoke run, where they are not those of TINY.
+        learning_rate: Default of muon and normuon: 0.01 or 0.02, which is nearer to the best on Shakespeare
+            (docs/results.md).
+    """
 
     def decorate(config_class):
-        config_class.model_name = name
+        config_class.model_name, config_class.learning_rate = name, learning_rate
         config_class.tiny = {**_fields_of(config_class, TINY), **(tiny or {})}
         models = {**MODELS, name: config_class}
         MODELS.clear()

@@ -15,10 +15,11 @@ import keras
 from keras_seq import checks
 from keras_seq.layers.introspection import iter_layers
 from keras_seq.layers.recurrent.base import RecurrentBase
+from keras_seq.models import MODELS, LanguageModel
 
-# Muon's are the best for each family on text held out from the training split, at 0.8 million parameters and 2,000
-# steps (experiments/LOG.md). The others' are the best of a sweep by factors of about 3 (experiments/optimizers.py):
-# 0.1 million parameters (Transformer 2 x 64, LSTM of 128), 600 steps of 12 x 64 characters, warm-up and decay as below.
+# Muon's are of models that are not registered: `register` has those of the others. The rest are the best of a sweep by
+# factors of about 3 (experiments/optimizers.py): 0.1 million parameters (Transformer 2 x 64, LSTM of 128), 600 steps of
+# 12 x 64 characters, warm-up and decay as below.
 LEARNING_RATES = {
     "muon": {"recurrent": 0.02, "residual": 0.02},
     "normuon": {"recurrent": 0.02, "residual": 0.02},  # whose updates have the norm of Muon's
@@ -60,8 +61,8 @@ class TrainConfig:
     """Optimizer of all weights; muon updates hidden matrices by Muon and all other weights by AdamW; normuon (NorMuon)
     also has the columns of a hidden matrix move equally far, for a slightly lower loss."""
     learning_rate: float | None = None
-    """Peak learning rate. Defaults: muon and normuon 0.02 (gpt2, hawk, hybrid, llama, mamba, mamba2 and xlstm do
-    better at 0.01), adamw 0.04 (rnn, gru, lstm) or 0.004 (other models); all (LEARNING_RATES) are of small models."""
+    """Peak learning rate. Defaults: muon and normuon 0.02, or 0.01 (gpt2, hawk, hybrid, kda, llama, mamba, mamba2,
+    mingru, xlstm); adamw 0.04 (rnn, gru, lstm) or 0.004 (other models); all (LEARNING_RATES) are of small models."""
     adam_lr_ratio: float | None = None
     """With muon or normuon, learning rate of the AdamW part relative to `learning_rate`. Default: 0.4 (rnn, gru, lstm)
     or 0.2."""
@@ -160,8 +161,13 @@ class TrainConfig:
         return total if size is None else min(size, total)
 
     def peak_learning_rate(self, model: keras.Model) -> float:
-        """Return `learning_rate`, or the default for the optimizer and the model's family."""
-        return LEARNING_RATES[self.optimizer][family(model)] if self.learning_rate is None else self.learning_rate
+        """Return `learning_rate`, or the default for the optimizer and the model or its family."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        name = next((layer.name for layer in iter_layers(model) if isinstance(layer, LanguageModel)), None)
+        if self.optimizer in MUONS and name in MODELS:
+            return MODELS[name].learning_rate
+        return LEARNING_RATES[self.optimizer][family(model)]
 
     def resolved(self, model: keras.Model) -> dict[str, float | None]:
         """Return the values whose defaults depend on the model's family, by name."""

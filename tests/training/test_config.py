@@ -10,7 +10,7 @@ import pytest
 from keras_seq import layers
 from keras_seq.data import RandomWindows
 from keras_seq.models import MODELS, LSTMConfig
-from keras_seq.models.config import sized
+from keras_seq.models.config import sized, tiny_config
 from keras_seq.training import OPTIMIZERS, SGD, InverseSqrtDecay, OptionError, TrainConfig, compile_model, fit_resumable
 from keras_seq.training.config import (
     ADAM_LR_RATIOS,
@@ -72,6 +72,16 @@ def test_there_is_a_learning_rate_for_every_optimizer_and_family():
         for name, model in FAMILIES.items():
             assert TrainConfig(optimizer=optimizer).peak_learning_rate(model) == rates[name]
             assert TrainConfig(optimizer=optimizer, learning_rate=0.5).peak_learning_rate(model) == 0.5
+
+
+def test_muons_have_the_learning_rate_of_the_model_also_inside_of_another_one():
+    llama = tiny_config("llama", context_length=8).build_model(5)
+    outer = keras.Sequential([llama])
+    for optimizer in MUONS:
+        for model in (llama, outer):
+            assert TrainConfig(optimizer=optimizer).peak_learning_rate(model) == MODELS["llama"].learning_rate == 0.01
+    assert TrainConfig(optimizer="adamw").peak_learning_rate(llama) == LEARNING_RATES["adamw"]["residual"]
+    assert TrainConfig(learning_rate=0.5).peak_learning_rate(llama) == 0.5
 
 
 UNLIKE = ("rnn", "lstm", "bilstm", "mingru", "mamba", "gated_deltanet", "hybrid", "transformer")

@@ -271,7 +271,7 @@ class Qwen35Config(_PublishedHybridConfig):
 KINDS = "ardgkm"
 
 
-@register("hybrid", tiny={"num_layers": 2, "pattern": "ra"})
+@register("hybrid", tiny={"num_layers": 2, "pattern": "ra"}, learning_rate=0.01)
 @dataclasses.dataclass(frozen=True)
 class HybridConfig(MixerModelConfig):
     """Configure a language model of recurrent and attention blocks: 0.80 million parameters, with 65 characters.

@@ -84,7 +84,7 @@ class MixerModelConfig(ResidualModelConfig):
     """Dropout rate of the output of each sublayer."""
 
 
-@register("hawk")
+@register("hawk", learning_rate=0.01)
 @dataclasses.dataclass(frozen=True)
 class HawkConfig(MixerModelConfig):
     """Configure a Hawk language model, Griffin without attention: 0.80 million parameters, with 65 characters.
@@ -178,7 +178,7 @@ class GatedDeltaProductConfig(GatedDeltaNetConfig):
         )
 
 
-@register("kda")
+@register("kda", learning_rate=0.01)
 @dataclasses.dataclass(frozen=True)
 class KimiDeltaAttentionConfig(GatedDeltaNetConfig):
     """Configure a language model of Kimi Delta Attention: 0.80 million parameters by default, with 65 characters.
@@ -196,7 +196,7 @@ class KimiDeltaAttentionConfig(GatedDeltaNetConfig):
         )
 
 
-@register("mamba2")
+@register("mamba2", learning_rate=0.01)
 @dataclasses.dataclass(frozen=True)
 class Mamba2Config(MixerModelConfig):
     """Configure a Mamba-2 language model: 0.80 million parameters by default, with 65 characters.
@@ -246,7 +246,7 @@ class Mamba2Config(MixerModelConfig):
 # RMS normalization; output projections without bias, starting at zero, so that each block starts as the identity.
 
 
-@register("mamba")
+@register("mamba", learning_rate=0.01)
 @dataclasses.dataclass(frozen=True)
 class MambaConfig(ResidualModelConfig):
     """Configure a Mamba language model: 0.80 million parameters by default, with 65 characters.

@@ -160,7 +160,7 @@ class _MinRNNConfig(LanguageModelConfig):
         return [*blocks, layers.RMSNormalization(dtype=dtype, name="normalization")]
 
 
-@register("mingru", tiny={"units": 24, "feed_forward_dim": 32})
+@register("mingru", tiny={"units": 24, "feed_forward_dim": 32}, learning_rate=0.01)
 @dataclasses.dataclass(frozen=True)
 class MinGRUConfig(_MinRNNConfig):
     """Configure a minGRU language model: 0.80 million parameters by default, with 65 characters.
@@ -196,7 +196,7 @@ class MinLSTMConfig(_MinRNNConfig):
 # and a feed-forward layer gated by gelu after each sLSTM, as published; the output projections start at zero.
 
 
-@register("xlstm", tiny={"pattern": "sm"})
+@register("xlstm", tiny={"pattern": "sm"}, learning_rate=0.01)
 @dataclasses.dataclass(frozen=True)
 class XLSTMConfig(MixerModelConfig):
     """Configure an xLSTM language model: 0.81 million parameters by default, with 65 characters.

@@ -104,7 +104,7 @@ class TransformerConfig(LanguageModelConfig):
 # projections of the blocks start at zero, so that each block starts as the identity.
 
 
-@register("llama")
+@register("llama", learning_rate=0.01)
 @dataclasses.dataclass(frozen=True)
 class LlamaConfig(LanguageModelConfig):
     """Configure a Llama-style Transformer: 0.81 million parameters by default, with 65 characters.
@@ -216,7 +216,7 @@ class LlamaConfig(LanguageModelConfig):
 ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu": "gelu", "relu": "relu", "silu": "silu"}
 
 
-@register("gpt2")
+@register("gpt2", learning_rate=0.01)
 @dataclasses.dataclass(frozen=True)
 class GPT2Config(LanguageModelConfig):
     """Configure a decoder-only Transformer as published: 0.81 million parameters by default, with 65 characters.
