@@ -169,15 +169,23 @@ def rates_table(curves: dict[str, RateCurve], defaults: dict[str, float]) -> Tab
     header = ["model", "best rate", "95 % interval", "twice or half costs", "default", "default costs", "rates tried"]
     rows = []
     for curve in curves.values():
-        interval = "-" if curve.interval is None else "{:.2g} to {:.2g}".format(*curve.interval)
         default, doubling_cost, default_cost = defaults[curve.model], "-", "-"
         if curve.coefficients is not None:
             cost, spread = curve.doubling_cost
             doubling_cost = f"{cost:.4f}" if spread is None else f"{cost:.4f} ± {spread:.4f}"
             default_cost = f"{curve.cost(default):+.4f}" if default in curve.rates else "-"
         tried = f"{len(curve.tried)}, {curve.tried[0]:g} to {curve.tried[-1]:g}"
-        rows.append([curve.model, f"{curve.optimum:g}", interval, doubling_cost, f"{default:g}", default_cost, tried])
+        optimum = [f"{curve.optimum:g}", _in_words(curve)]
+        rows.append([curve.model, *optimum, doubling_cost, f"{default:g}", default_cost, tried])
     return Table(header, rows)
+
+
+def _in_words(curve):
+    """Write the interval; of an end beyond the rates tried only this is known."""
+    if curve.interval is None:
+        return "-"
+    (low, high), (first, *_, last) = curve.interval, curve.tried
+    return f"{f'<{first:g}' if low < first else f'{low:.2g}'} to {f'>{last:g}' if high > last else f'{high:.2g}'}"
 
 
 def runs_table(runs: Sequence[SweepRun]) -> Table:

@@ -131,3 +131,13 @@ def test_tables_and_picture(tmp_path):
     rates, losses = parabola(curves["lstm"])
     assert min(losses) == pytest.approx(1.5, abs=1e-4)
     assert (rates[0], rates[-1]) == pytest.approx((0.005, 0.08))
+
+
+def test_an_end_beyond_the_rates_tried_is_not_written_as_if_it_were_known():
+    scatter = 0.003 * np.array([1, -1, 1, -1, 1])
+    losses = {"edge": quadratic(0.0065, 0.01) + scatter, "inner": quadratic(0.02, 0.01) + scatter}
+    curves = fit_rates([run for name, values in losses.items() for run in runs(values, name)])
+    edge, inner = rates_table(curves, dict.fromkeys(curves, 0.02)).rows
+    assert curves["edge"].interval[0] < 0.005
+    assert edge[2] == f"<0.005 to {curves['edge'].interval[1]:.2g}"
+    assert inner[2] == "{:.2g} to {:.2g}".format(*curves["inner"].interval)
