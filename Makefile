@@ -33,6 +33,7 @@ test: .venv/installed-test
 
 test-rare: .venv/installed-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "rare and smoke and not slow" $(ARGS)
 
 test-all: test test-rare
 
@@ -70,7 +71,7 @@ smoke: .venv/installed-test
 		tests/experiments/test_every_experiment.py -k "leaves" $(ARGS)
 
 smoke-tests: .venv/installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "smoke and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "smoke and not slow and not rare" $(ARGS)
 
 # No network is used; a warning is an error.
 docs: .venv/installed-docs
