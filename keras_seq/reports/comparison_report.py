@@ -234,7 +234,7 @@ def _rates(curve):
 def _finals(results):
     """Return rows of the final losses: a name, the number of its color, and each loss with its place from 0 to 100."""
     keys = ("val_loss_per_character", "val_loss_per_character_streaming")
-    rows = [(model, n % 10, [results.mean(model, key) for key in keys]) for n, model in enumerate(results.models)]
+    rows = [(model, _color(results, model), [results.mean(model, key) for key in keys]) for model in results.models]
     rows = sorted(rows, key=lambda row: row[2][0])
     rows += [(b.name, None, [None, b.loss_per_character]) for b in results.best_baselines]
     losses = [loss for *_, pair in rows for loss in pair if loss is not None]
@@ -252,8 +252,13 @@ def _recalled(results):
     for model, loss in losses.items():
         longer = recall.accuracies(model, "twice_as_long")
         accuracies = (recall.means[model], statistics.mean(longer)) if longer else None
-        rows.append((model, results.models.index(model) % 10, loss, 50 + 100 * (loss - middle) / width, accuracies))
+        rows.append((model, _color(results, model), loss, 50 + 100 * (loss - middle) / width, accuracies))
     return rows
+
+
+def _color(results, model):
+    """Return the number of a model's color on the page."""
+    return results.models.index(model) % plots.NUM_COLORS
 
 
 def _rounded(curve):

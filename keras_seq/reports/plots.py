@@ -6,6 +6,7 @@ import os
 import pathlib
 from collections.abc import Iterator, Sequence
 
+import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,6 +20,7 @@ from keras_seq.tracking.summaries import is_of_sample, scored_key, to_pixels
 from keras_seq.training import read_metrics
 
 MAX_NAME = 28  # characters of a label
+NUM_COLORS = 20
 STYLE = {
     **{"savefig.dpi": 130, "lines.linewidth": 1.7, "lines.markersize": 3.5, "font.size": 10},
     **{"axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True},
@@ -69,8 +71,10 @@ def pixels(figure: Figure) -> np.ndarray:
 
 
 def colors(names: Sequence[str]) -> dict[str, str]:
-    """Return a color for each name, in order."""
-    return {name: f"C{n % 10}" for n, name in enumerate(dict.fromkeys(names))}
+    """Return a color for each name, in order: ten, then ten that are lighter."""
+    lighter = matplotlib.colormaps["tab20"].colors[1::2]
+    palette = [*(f"C{n}" for n in range(10)), *lighter]
+    return {name: palette[n % NUM_COLORS] for n, name in enumerate(dict.fromkeys(names))}
 
 
 def curve(run: pathlib.Path, key: str = "val_loss", split: str = "validation") -> tuple[list[int], list[float]]:

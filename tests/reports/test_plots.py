@@ -49,7 +49,8 @@ def test_a_file_is_there_and_the_figure_is_closed(tmp_path):
 
 def test_a_name_has_one_color():
     assert plots.colors(["lstm", "gru", "lstm"]) == {"lstm": "C0", "gru": "C1"}
-    assert len({*plots.colors("abcdefghij").values()}) == 10
+    names = "abcdefghijklmnopqrstuvwxyz"[: plots.NUM_COLORS]
+    assert len({*plots.colors(names).values()}) == plots.NUM_COLORS == 20
 
 
 def test_a_curve_is_read_from_the_run(tmp_path):

@@ -116,7 +116,7 @@ function draw() {
   const level = ([x, y]) => ({x, y, low: y, high: y});
   for (const [n, model] of data.models.entries()) {
     if (hidden.has(n)) continue;
-    const {name} = model, color = `var(--c${n % 10})`;
+    const {name} = model, color = `var(--c${n % 20})`;
     const points = ({mean, low, high, ...curve}) => (curve[axis] ?? curve.tokens.map(t => t * model.flopsPerToken))
       .map((x, k) => ({x, y: mean[k], low: low[k], high: high[k]}));
     const entries = Object.entries(model.curves).map(([key, curve]) => [key, points(curve)]);
@@ -128,7 +128,7 @@ function draw() {
   const first = curves.flatMap(model => [model.curves.val_loss[0].high, model.curves.val_loss_streaming[0].high]);
   const options = {ceiling: 0.1 + Math.max(...first), bands: data.num_seeds > 1, baselines: data.baselines};
   chart("curves", curves, {label: AXES[axis], ...options});
-  chart("positions", positions, {label: "position", log: true});
+  chart("positions", positions, {label: "tokens of context", log: true});
   const lowest = rates.flatMap(({dots}) => dots.map(dot => dot.y));
   if (data.models[0].rates) chart("rates", rates, {label: "learning rate", log: true, margin: 0.02, ceiling: 0.25 + Math.min(...lowest)});
 }
