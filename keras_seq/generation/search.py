@@ -38,6 +38,7 @@ from keras_seq.ops import tensor_checks
 from keras_seq.ops.compiled import compiled
 
 NEG_INF = -math.inf
+MAX_LENGTH_PENALTY = 10  # far beyond it scores of long texts round to 0
 
 
 def greedy(step: Callable, state, start_ids, max_new_tokens: int, end_token_id: int | None = None):
@@ -57,14 +58,14 @@ def greedy(step: Callable, state, start_ids, max_new_tokens: int, end_token_id: 
         Ids `[B, max_new_tokens]`, int32, zeros after the end token; and log p, float64 `[B]`.
 
     Raises:
-        ValueError: `start_ids` is not `[B]` integers, an argument is out of its range, or logits are not finite.
+        ValueError: `start_ids` is not `[B]` ids, an argument is out of its range, or logits are not finite.
     """
-    last, max_new_tokens, end_token_id = _checked(start_ids, max_new_tokens, end_token_id)
+    last, max_new_tokens, end_token_id = _checked(state, start_ids, max_new_tokens, end_token_id)
     rows, ids = np.arange(len(last)), np.zeros((len(last), max_new_tokens), "int32")
     log_p, finished = np.zeros(len(last)), np.zeros(len(last), bool)
     for n in range(max_new_tokens):
         logits, state = step(last[:, None], state)
-        log_probabilities = log_softmax(logits)
+        log_probabilities = _next_log_probabilities(logits, end_token_id)
         likeliest = log_probabilities.argmax(axis=-1)
         log_p += np.where(finished, 0.0, log_probabilities[rows, likeliest])
         ids[:, n] = last = np.where(finished, 0, likeliest).astype("int32")
@@ -101,18 +102,18 @@ def beam_search(
         max_new_tokens: Length of the result, at least 1.
         end_token_id: Id that ends a hypothesis; None if there is none.
         num_beams: W, hypotheses for each row, at least 1.
-        length_penalty: Exponent a in the score, at least 0; 0 compares log p, which favors short sequences.
+        length_penalty: Exponent a in the score, from 0 to 10; 0 compares log p, which favors short sequences.
 
     Returns:
         Ids `[B, W, max_new_tokens]`, int32, zeros after the end token, best first; and scores, float64 `[B, W]`. If
         fewer than W sequences exist, the remaining scores are minus infinity.
 
     Raises:
-        ValueError: `start_ids` is not `[B]` integers, an argument is out of its range, or logits are not finite.
+        ValueError: `start_ids` is not `[B]` ids, an argument is out of its range, or logits are not finite.
     """
-    start_ids, max_new_tokens, end_token_id = _checked(start_ids, max_new_tokens, end_token_id)
+    start_ids, max_new_tokens, end_token_id = _checked(state, start_ids, max_new_tokens, end_token_id)
     num_beams = checks.positive_integer("num_beams", num_beams)
-    checks.number("length_penalty", length_penalty, min_value=0)
+    checks.number("length_penalty", length_penalty, min_value=0, max_value=MAX_LENGTH_PENALTY)
 
     batch_size = len(start_ids)
     rows = np.arange(batch_size)[:, None]
@@ -124,7 +125,7 @@ def beam_search(
     ids = np.zeros((batch_size, num_beams, max_new_tokens), "int32")
     for n in range(max_new_tokens):
         logits, state = step(last.reshape(-1, 1), state)
-        log_probabilities = log_softmax(logits).reshape(batch_size, num_beams, -1)
+        log_probabilities = _next_log_probabilities(logits, end_token_id).reshape(batch_size, num_beams, -1)
         parents, last, log_p, finished = beam_step(log_probabilities, log_p, finished, end_token_id)
         ids = np.take_along_axis(ids, parents[..., None], axis=1)
         ids[..., n] = last
@@ -206,7 +207,8 @@ def log_softmax(logits) -> np.ndarray:
     with np.errstate(invalid="ignore"):  # some processors warn of NaN
         highest = logits.max(axis=-1, keepdims=True)
     if not np.isfinite(highest).all():
-        raise not_finite()
+        causes = "compiled code also gives them for ids of no token and for positions beyond its state's capacity."
+        raise ValueError(f"{not_finite()} Where the weights are sound: {causes}")
     return logits - highest - np.log(np.exp(logits - highest).sum(axis=-1, keepdims=True))
 
 
@@ -218,14 +220,32 @@ def largest(values: np.ndarray, count: int) -> np.ndarray:
 
 def gather_rows(state, rows: np.ndarray):
     """Gather rows of every tensor of a state; scalars stay."""
-    return tree.map_structure(lambda part: ops.take(part, rows, axis=0) if len(part.shape) else part, state)
+    return tree.map_structure(lambda part: ops.take(part, rows, axis=0) if _has_rows(part) else part, state)
 
 
-def _checked(start_ids, max_new_tokens, end_token_id):
+def _has_rows(part):
+    """Return whether a part of a state is a tensor, and no scalar."""
+    return len(getattr(part, "shape", ())) > 0
+
+
+def _next_log_probabilities(logits, end_token_id):
+    vocabulary_size = logits.shape[-1]
+    if end_token_id >= vocabulary_size:
+        raise ValueError(f"end_token_id={end_token_id}; expected None or an id of {vocabulary_size} logits.")
+    return log_softmax(logits)
+
+
+def _checked(state, start_ids, max_new_tokens, end_token_id):
     start_ids = ops.convert_to_numpy(start_ids)
     if start_ids.ndim != 1 or start_ids.dtype.kind not in "iu":
         received = f"dtype {start_ids.dtype} and shape {start_ids.shape}"
         raise ValueError(f"start_ids has {received}; expected [B]: one integer id for each row.")
+    for id in start_ids:
+        checks.integer("start_ids", int(id), 0, checks.MAX_INT32)
+    rows = {part.shape[0] for part in tree.flatten(state) if _has_rows(part)}
+    if rows - {len(start_ids)}:
+        received = " and ".join(map(str, sorted(rows)))
+        raise ValueError(f"start_ids has {len(start_ids)} ids, the state {received} rows; expected an id for each row.")
     reason = "or None if no id ends a sequence"
     end = -1 if end_token_id is None else checks.integer("end_token_id", end_token_id, 0, checks.MAX_INT32, reason)
     return start_ids.astype("int32"), checks.positive_integer("max_new_tokens", max_new_tokens), end

@@ -10,6 +10,7 @@ from keras_seq.data import MaskedLMMaskGenerator
 from keras_seq.evaluation import BitsPerCharacter, Evaluator, TokenCrossEntropy, score_text
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.models import Ensemble, LSTMConfig, T5Config
+from keras_seq.ops.compiled import compiled
 from keras_seq.tokenizers import CharacterTokenizer
 
 NAN, INFINITE, HUGE = float("nan"), float("inf"), 2**63
@@ -73,8 +74,16 @@ def test_writing(refused, generator, call, values, word):
 
 def test_searching(refused, model):
     state = model.get_initial_state(1)
-    for start_ids in (None, 7, [], [[1]], [0.5], ["x"]):
-        refused(lambda ids=start_ids: generation.greedy(model.step, state, ids, 2), "start_ids|None")
+    of_two = model.get_initial_state(2)
+    for search in (generation.greedy, generation.beam_search):
+        for start_ids in (None, 7, [], [[1]], [0.5], ["x"], [-1], [HUGE]):
+            refused(lambda search=search, ids=start_ids: search(model.step, state, ids, 2), "start_ids|None")
+        for start_ids in ([0], [0, 0, 0]):
+            refused(lambda search=search, ids=start_ids: search(model.step, of_two, ids, 2), "the state 2 rows")
+        refused(lambda search=search: search(model.step, None, [0], 2), "state=None")
+        refused(lambda search=search: search(model.step, state, [0], 2, end_token_id=300), "end_token_id=300")
+        refused(lambda search=search: search(compiled(model.step, model), state, [9], 2), "ids of no token")
+    refused(lambda: generation.beam_search(model.step, state, [0], 2, length_penalty=1e4), "length_penalty")
     for count in (0, -1, 1.5, "x", None):
         refused(lambda count=count: generation.greedy(model.step, state, [0], count), "max_new_tokens")
     for end in (-1, 1.5, "x", True, HUGE):

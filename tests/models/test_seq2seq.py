@@ -207,9 +207,15 @@ def test_what_is_out_of_range_is_said(model):
     for source, target in ((SOURCE[:, :0], TARGET), (SOURCE, TARGET[:, :0])):
         with pytest.raises(ValueError, match="at least one position"):
             run(model, source, target)
+    inputs = {"encoder_token_ids": SOURCE[:1], "decoder_token_ids": TARGET}
+    for call in (model, model.cross_attention):
+        with pytest.raises(ValueError, match="'encoder_token_ids': 1, 'decoder_token_ids': 2"):
+            call(inputs)
+        with pytest.raises(ValueError, match="encoder_token_ids"):
+            call({"encoder_token_ids": SOURCE})
     state = model.get_initial_state(SOURCE, capacity=1)
     with pytest.raises(ValueError, match="ids holds 11"):
         model.step(np.full((2, 1), VOCABULARY), state)
-    _, state = model.step(TARGET[:, :1], state)
+    _, state = model.step(TARGET[:, :1].tolist(), state)
     with pytest.raises(ValueError, match="capacity=1"):
         model.step(TARGET[:, :1], state)

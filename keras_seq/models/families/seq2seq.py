@@ -157,12 +157,7 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
 
     def __call__(self, inputs=None, *args, **kwargs):
         """Apply the model to `{"encoder_token_ids": [B, S], "decoder_token_ids": [B, T]}`."""
-        if not isinstance(inputs, Mapping) or inputs.keys() != {"encoder_token_ids", "decoder_token_ids"}:
-            received = f"the keys {list(inputs)}" if isinstance(inputs, Mapping) else type(inputs).__name__
-            raise ValueError(
-                f"inputs: {received}; expected a dict of encoder_token_ids [B, S] and decoder_token_ids [B, T]."
-            )
-        return super().__call__({name: as_ids(name, ids) for name, ids in inputs.items()}, *args, **kwargs)
+        return super().__call__(self._checked(inputs), *args, **kwargs)
 
     def call(self, inputs, training=None):
         """Compute logits for the decoder's tokens."""
@@ -178,6 +173,7 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
 
         Inputs are those of a call.
         """
+        inputs = self._checked(inputs)
         context, context_mask = self.encode(inputs["encoder_token_ids"], training=False)
         x, mask = self._embed_target(inputs["decoder_token_ids"], training=False)
         options, weights = {"training": False, "return_attention_scores": True}, []
@@ -224,7 +220,7 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
             ValueError: `ids` is not `[B, 1]` integers below V, the state is None or of another structure or batch size,
                 or its capacity is exceeded.
         """
-        check_step(ids, state)
+        ids = check_step(ids, state)
         check_state(self.name, state, self._state_shapes(ids, state))
         x, mask = self._embed_target(ids, start=state["position"], training=False, name="ids")
         options, next_block_states = {"mask": mask, "training": False, "return_state": True}, []
@@ -233,6 +229,20 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
             next_block_states.append(block_state)
         position = state["position"] + (1 if mask is None else ops.sum(ops.cast(mask, "int32"), axis=1))
         return self._logits(x)[:, -1], {"position": position, "blocks": tuple(next_block_states)}
+
+    @staticmethod
+    def _checked(inputs):
+        """Check the inputs of a call, and return them as tensors or arrays."""
+        if not isinstance(inputs, Mapping) or inputs.keys() != {"encoder_token_ids", "decoder_token_ids"}:
+            received = f"the keys {list(inputs)}" if isinstance(inputs, Mapping) else type(inputs).__name__
+            raise ValueError(
+                f"inputs: {received}; expected a dict of encoder_token_ids [B, S] and decoder_token_ids [B, T]."
+            )
+        inputs = {name: as_ids(name, ids) for name, ids in inputs.items()}
+        rows = {name: ids.shape[0] for name, ids in inputs.items()}
+        if len({*rows.values()} - {None}) > 1:
+            raise ValueError(f"Numbers of rows: {rows}; expected a target for each source.")
+        return inputs
 
     def _state_shapes(self, ids, state):
         """Return the expected shapes of a state; each block checks its own part."""
