@@ -14,6 +14,7 @@ Beside it: exports, Keras's devices, session and seeds.
 import contextlib
 import functools
 import inspect
+import os
 import pathlib
 import re
 from collections.abc import Callable
@@ -175,9 +176,10 @@ def cpu_is_faster_in_bfloat16() -> bool:
 
 
 def _processor_description():
-    """Return what Linux says of the processor, else an empty text."""
+    """Return what Linux says of the processor, else an empty text, and where oneDNN may use only a part of it."""
     path = pathlib.Path("/proc/cpuinfo")
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    is_known = path.exists() and "ONEDNN_MAX_CPU_ISA" not in os.environ
+    return path.read_text(encoding="utf-8", errors="replace") if is_known else ""
 
 
 def divide_rows(x):

@@ -270,6 +270,7 @@ STYLES = {
     "val_loss": {"linewidth": 1.8, "marker": "o", "markersize": 3},
     "val_loss_streaming": {"linewidth": 1.6, "linestyle": (0, (1.5, 1.2))},
 }
+MANY = 8  # models of which three curves each are a tangle
 FILLS = {"val_loss_per_character": "full", "val_loss_per_character_streaming": "none"}
 BASELINES = ("unigram", "2-gram", "3-gram", "4-gram", "6-gram", "xz", "bzip2")  # lines that are far enough apart
 LABEL_DISTANCE = 0.035  # fraction of the axes' height
@@ -291,10 +292,11 @@ def plot(results: ComparisonResults):
 
 
 def plot_curves(axes: Axes, results: ComparisonResults, colors: dict[str, str]):
-    """Plot means over the seeds, with bands from the lowest to the highest seed."""
+    """Plot means over the seeds, with bands from the lowest to the highest seed; of many models val_loss alone."""
+    styles = STYLES if len(colors) <= MANY else {"val_loss": STYLES["val_loss"]}
     highest = 0.0
     for model, color in colors.items():
-        for name, style in STYLES.items():
+        for name, style in styles.items():
             curve = results.curve(model, name)
             axes.plot(curve["tokens"], curve["mean"], color=color, **style)
             if results.num_seeds > 1:
@@ -302,14 +304,15 @@ def plot_curves(axes: Axes, results: ComparisonResults, colors: dict[str, str]):
                 axes.fill_between(curve["tokens"], curve["low"], curve["high"], color=color, alpha=alpha, linewidth=0)
             if CURVES[name][0] == "validation":
                 highest = max(highest, curve["mean"][0])
-    lowest = min(min(results.curve(model, name)["low"]) for model in colors for name in STYLES)
+    lowest = min(min(results.curve(model, name)["low"]) for model in colors for name in styles)
     axes.set_ylim(lowest - 0.05, max(highest + 0.1, lowest + 0.5))
     plot_baselines(axes, results.curve_baselines)
     what = "validation and baselines" if results.baselines else "validation"
     scored = f"\n{what}: {results.scored}" if results.scored else ""
     plots.token_axis(axes, f"training tokens (characters){scored}")
     axes.set_ylabel("loss (nats per character)")
-    plots.legend(axes, colors, STYLES, loc="upper left", bbox_to_anchor=(0, -0.18), ncols=3)
+    below = -0.9 / axes.figure.get_figheight()  # of the axis and its label
+    plots.legend(axes, colors, styles, loc="upper left", bbox_to_anchor=(0, below), ncols=3)
 
 
 def plot_baselines(axes: Axes, baselines: Sequence[tuple[str, float]]):

@@ -26,7 +26,7 @@ from keras_seq.models import LANGUAGE_MODELS, MODELS
 from keras_seq.models.counts import flops_per_token
 from keras_seq.ops.dispatch import clear_session
 from keras_seq.reports import plots
-from keras_seq.runs.folders import corpus_label, run_config, timestamped_folder
+from keras_seq.runs.folders import corpus_label, is_run, run_config, timestamped_folder
 from keras_seq.runs.run import Run
 from keras_seq.runs.texts import TokenMixture, random_windows, split_corpus
 from keras_seq.training.checkpoints import list_checkpoints
@@ -245,7 +245,7 @@ def _length(folder, settings, build, data, train):
     tokens_per_step = settings.batch_size * settings.sequence_length
     if settings.minutes is None:
         return -(-settings.tokens // tokens_per_step), train
-    if (folder / "config.json").exists():
+    if is_run(folder):
         saved = read_config(folder)
         if saved.get("experiment", {}).get("minutes") == settings.minutes:
             given, every = (part["train"]["validate_every"] for part in (saved["experiment"], saved))
@@ -307,7 +307,7 @@ def _train_config(options):
 
 def _check_folder(folder, name):
     """Refuse the folder of a run of another model; return the step that the run in it goes on from, None without."""
-    if (folder / "config.json").exists():
+    if is_run(folder):
         saved = read_config(folder).get("model", {}).get("name")
         if saved != name:
             raise ValueError(f"{folder} is a run of {saved}, not of {name}; expected another folder.")

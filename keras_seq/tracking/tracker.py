@@ -14,6 +14,7 @@ import re
 import sys
 import types
 import uuid
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -80,9 +81,13 @@ class TrackioRun:
         return self
 
     def __exit__(self, exception_type, *_):
-        """End the run, if it started."""
-        if self.run is not None:
+        """End the run, if it started; what then fails costs neither the training nor the words of what stopped it."""
+        if self.run is None:
+            return
+        try:
             self.finish(failed=exception_type is not None)
+        except Exception as error:  # each package has its own
+            warnings.warn(f"{self.package} did not end the run ({error}): it may lack the last points.", stacklevel=2)
 
     def write_settings(self, settings: Mapping[str, Any], model: keras.Model):
         """Start the run, or go on in it, with these settings."""

@@ -81,7 +81,7 @@ def read_arrays(path: str | pathlib.Path, max_bytes: int) -> tuple[dict[str, str
         data = first + file.read(status.st_size - 8)
     try:
         arrays = safetensors.numpy.load(data)
-        metadata = json.loads(data[8:start]).get("__metadata__", {})
+        metadata = json.loads(data[8:start]).get("__metadata__") or {}
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise CorruptCheckpointError(f"{path} is not intact: {error}") from error
     if metadata.pop(CHECKSUM, None) != checksum(arrays, metadata):
@@ -131,7 +131,7 @@ def _metadata(path) -> dict:
     """Return the metadata of a checkpoint; {} if it is corrupt or missing."""
     try:
         return read_arrays(path, pathlib.Path(path).stat().st_size)[0]
-    except (CorruptCheckpointError, OSError):
+    except (CorruptCheckpointError, FileNotFoundError):
         return {}
 
 
@@ -194,14 +194,15 @@ def save_best_copy(path: str | pathlib.Path):
 def load(path: str | pathlib.Path, training_model: keras.Model) -> int:
     """Restore a checkpoint and return its step; the model is unchanged if an error is raised.
 
-    A file that is not intact is a `CorruptCheckpointError`, one of another model a `CheckpointError`.
+    A file that is missing or not intact is a `CorruptCheckpointError`, one of another model a `CheckpointError`; one
+    that cannot be read is an OSError, as it may be intact.
     """
     variables = _variables(training_model)
     expected = {name: _to_numpy(variable) for name, variable in variables.items()}
     try:
         # twice the expected size still allows to name how the checkpoint of another model differs
         _, arrays = read_arrays(path, 2 * sum(value.nbytes for value in expected.values()) + 2**20)
-    except OSError as error:
+    except FileNotFoundError as error:
         raise CorruptCheckpointError(f"{path} is not intact: {error}") from error
     differences = [f"{name!r:.100}" for name in sorted(arrays.keys() ^ variables.keys())] or [
         f"{name}: {arrays[name].dtype.name} {arrays[name].shape} in the file, {value.dtype.name} {value.shape} in the "
@@ -225,29 +226,29 @@ def load_latest(folder: str | pathlib.Path, training_model: keras.Model) -> int:
     is used if it is later than the others.
     """
     folder = pathlib.Path(folder)
-    latest, paths, loaded, step, problem = folder / LATEST, list_checkpoints(folder), None, 0, ""
+    latest, paths, loaded, step, problems = folder / LATEST, list_checkpoints(folder), None, 0, []
     name = latest.read_text(encoding="utf-8", errors="replace") if latest.is_file() else None
     if latest.exists() and not NAME_PATTERN.fullmatch(name or ""):
         aside = set_aside(latest) if name is None else ""  # a folder
-        problem = f"{latest} is corrupt, so a later checkpoint may be missing{aside}."
+        problems.append(f"{latest} is corrupt, so a later checkpoint may be missing{aside}.")
     elif name is not None and name not in {path.name for path in paths}:
-        problem = f"{folder}: {name!r:.100} is missing."
+        problems.append(f"{folder}: {name!r:.100} is missing.")
     for path in reversed(paths):
         try:
             step = load(path, training_model)
         except CorruptCheckpointError as error:
-            problem = f"{error}."
+            problems.append(f"{error}.")
             path.replace(path.with_suffix(".corrupt"))
         else:
             loaded = path
             break
-    if problem or loaded is None:
+    if problems or loaded is None:
         best = _best_as_step(folder, later_than=-1 if loaded is None else step)
         if best is not None:
-            problem = problem or f"{folder} has no checkpoint except {BEST}."
+            problems = problems or [f"{folder} has no checkpoint except {BEST}."]
             loaded, step = best, load(best, training_model)
-    if problem:
-        warnings.warn(f"{problem} Training resumes from step {step:,}.", stacklevel=2)
+    if problems:
+        warnings.warn(f"{' '.join(problems)} Training resumes from step {step:,}.", stacklevel=2)
     if loaded is None:
         latest.unlink(missing_ok=True)
     elif name != loaded.name:  # the process was killed before `latest` was written, or `latest` was wrong

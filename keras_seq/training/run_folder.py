@@ -20,7 +20,7 @@ import zipfile
 import filelock
 import keras
 
-from keras_seq.files import write_json
+from keras_seq.files import write_json, write_text
 from keras_seq.models import Ensemble, LanguageModel
 from keras_seq.saving.keras_file import UntrustedModelError, load_untrusted_model
 from keras_seq.tokenizers import TokenizerError, load_tokenizer
@@ -94,7 +94,7 @@ def lock_run(folder: str | os.PathLike[str]):
         message = f"another process trains there (process {holder:.100}): wait until it has ended, or end it"
         raise BlockingIOError(errno.EWOULDBLOCK, message, str(folder)) from None
     try:
-        pid_file.write_text(f"{os.getpid()} on {platform.node()}\n", encoding="utf-8")
+        write_text(pid_file, f"{os.getpid()} on {platform.node()}\n")  # in place of a link, not through it
         yield
     finally:
         pid_file.unlink(missing_ok=True)

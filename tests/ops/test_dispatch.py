@@ -81,3 +81,8 @@ def test_what_processors_do_in_bfloat16(monkeypatch, description, multiplies, fa
     monkeypatch.setattr(dispatch, "_processor_description", lambda: description)
     assert dispatch.cpu_multiplies_bfloat16.__wrapped__() is multiplies
     assert dispatch.cpu_is_faster_in_bfloat16.__wrapped__() is faster
+
+
+def test_instructions_that_onednn_may_not_use_are_not_counted_on(monkeypatch):
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")  # or TensorFlow ends the process at a product in bfloat16
+    assert not dispatch.cpu_multiplies_bfloat16.__wrapped__()

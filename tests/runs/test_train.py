@@ -157,6 +157,11 @@ def test_minutes_become_steps_that_a_resumed_run_takes(text, tmp_path, capsys):
     assert "Timing" not in capsys.readouterr().out
     assert again.config["length"] == first.config["length"]
     assert again.config["train"]["validate_every"] == first.config["train"]["validate_every"]
+    for name in ("config.json", "result.json"):
+        (tmp_path / "run" / name).unlink()
+    with pytest.warns(UserWarning, match="config.json is missing; it is restored"):
+        assert train(text, MODELS["lstm"], **options).config["length"] == first.config["length"]
+    assert "Timing" not in capsys.readouterr().out
     more = train(text, MODELS["lstm"], **{**options, "validate_every": OPTIONS["validate_every"] + 1})
     assert more.config["train"]["validate_every"] == OPTIONS["validate_every"] + 1
 

@@ -133,6 +133,23 @@ def test_a_run_ends_with_its_training_and_wandb_learns_whether_it_failed(package
     assert codes == ([{"exit_code": 1}, {"exit_code": 0}] if package.__name__ == "wandb" else [{}, {}])
 
 
+def test_an_end_that_fails_is_a_warning_and_hides_no_stop(package, tmp_path):
+    def fail(*_, **__):
+        raise RuntimeError("cannot upload")
+
+    package.finish = fail
+
+    def trained(stop):
+        with RUNS[package.__name__](tmp_path) as tracker:
+            tracker.write_settings({}, None)
+            if stop is not None:
+                raise stop
+
+    for stop, ends in ((KeyboardInterrupt, pytest.raises(KeyboardInterrupt)), (None, contextlib.nullcontext())):
+        with ends, pytest.warns(UserWarning, match=r"did not end the run \(cannot upload\)"):
+            trained(stop)
+
+
 def test_the_project_can_be_named(package, tmp_path, monkeypatch):
     monkeypatch.setenv(f"{package.__name__.upper()}_PROJECT", "mine")
     with RUNS[package.__name__](tmp_path) as tracker:

@@ -147,6 +147,28 @@ def test_instead_of_a_corrupt_one_the_one_before_is_used_with_a_warning(small, t
     assert checkpoints.load_latest(tmp_path, training_model) == 1  # warned once
 
 
+def test_what_cannot_be_read_may_be_intact_and_stays_where_it_is(small, tmp_path, monkeypatch):
+    paths = [checkpoints.save(tmp_path, small(step)) for step in (1, 2)]
+    monkeypatch.setattr(checkpoints, "read_arrays", lambda path, _: tmp_path.read_bytes())  # a folder: not for reading
+    with pytest.raises(IsADirectoryError):
+        checkpoints.load_latest(tmp_path, small(9))
+    assert checkpoints.list_checkpoints(tmp_path) == paths
+
+
+def test_all_that_are_not_intact_are_named(small, tmp_path):
+    for path in [checkpoints.save(tmp_path, small(step), max_to_keep=3) for step in (1, 2, 3)][1:]:
+        flip(path)
+    with pytest.warns(UserWarning, match=r"00000003.* not intact.*00000002.* not intact.* resumes from step 1\."):
+        assert checkpoints.load_latest(tmp_path, small(9)) == 1
+
+
+def test_a_header_without_metadata_is_not_intact(small, tmp_path):
+    header = b'{"__metadata__":null}'
+    (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(checkpoints.CorruptCheckpointError, match="not intact"):
+        checkpoints.load(tmp_path / "a.safetensors", small(1))
+
+
 def test_that_the_latest_is_gone_is_noticed(small, tmp_path):
     for step in (1, 2):
         path = checkpoints.save(tmp_path, small(step))

@@ -269,6 +269,15 @@ def test_a_folder_in_the_place_of_the_lock_is_named(tmp_path, name):
     assert refused.value.filename == str(tmp_path / name)
 
 
+def test_a_link_in_the_place_of_the_pid_is_replaced_and_what_it_leads_to_stays(tmp_path):
+    (tmp_path / "precious.txt").write_text("precious")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".pid").symlink_to(tmp_path / "precious.txt")
+    with lock_run(tmp_path / "run"):
+        assert (tmp_path / "run" / ".pid").read_text().startswith(f"{os.getpid()} ")
+    assert (tmp_path / "precious.txt").read_text() == "precious"
+
+
 def test_what_a_killed_process_left_locks_nothing(tmp_path):
     held = subprocess.Popen(
         [sys.executable, "-c", HOLDS, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
