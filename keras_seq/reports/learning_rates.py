@@ -231,6 +231,8 @@ def plot_rates(curves: dict[str, RateCurve], path: pathlib.Path, colors: dict[st
         panel.minorticks_off()
     for panel in panels[len(curves) :]:
         panel.set_visible(False)
+    for panel in panels[len(curves) - columns : len(curves)]:
+        panel.tick_params(axis="x", labelbottom=True)
     panels[0].set_ylim(-0.05 * MAX_LOSS, MAX_LOSS)
     figure.supxlabel("learning rate", fontsize=10)
     figure.supylabel("loss above the lowest\n(nats per character)", fontsize=10)
