@@ -8,7 +8,7 @@
 Time: 6 hours a seed on one core, by the speed of single steps.
 
 Every run is a training by itself, whose learning rate falls to its end. Widths are scaled until a model has each number
-of parameters; recurrent models read stateful windows, models with attention random ones, as in `experiments.compare`. A
+of parameters. All models read random windows: stateful ones of less than an epoch are a few stretches of the text. A
 model overtakes another between two budgets if its loss is higher at the first and lower at the second one, both by more
 than chance.
 """
@@ -26,7 +26,6 @@ from experiments.common.command import experiment_main
 from experiments.common.jobs import run_all
 from keras_seq import training
 from keras_seq.commands import options
-from keras_seq.data.pipeline import StepBatches
 from keras_seq.evaluation import Difference
 from keras_seq.models import LANGUAGE_MODELS, MODELS
 from keras_seq.models.config import match_parameter_count, shapes_only, tiny_config
@@ -34,7 +33,7 @@ from keras_seq.reports import plots
 from keras_seq.reports.comparison import ComparisonResults
 from keras_seq.reports.tables import MAX_PARAMETER_RATIO, Report, Table, plus_minus, thousands
 from keras_seq.runs.folders import run_config
-from keras_seq.runs.texts import SplitCorpus, TokenMixture, split_corpus
+from keras_seq.runs.texts import SplitCorpus, split_corpus
 from keras_seq.runs.train import DEFAULT_TRAIN, train_run, training_windows
 
 
@@ -128,19 +127,12 @@ def plan(config: CrossoverConfig, vocabulary_size: int) -> list[PlannedRun]:
     ]
 
 
-def make_windows(config: CrossoverConfig, model: Any, data: SplitCorpus, seed: int) -> tuple[str, StepBatches]:
-    """Return the kind of training windows of a model, and the windows."""
-    carries_state = model.context_length is None and not isinstance(data.train, TokenMixture)
-    kind = "stateful" if carries_state else "random"
-    return kind, training_windows(kind, data.train, config.batch_size, config.sequence_length, seed)
-
-
 def train_one(run: pathlib.Path, config: CrossoverConfig, planned: PlannedRun, seed: int, data: SplitCorpus) -> dict:
     """Train one model and score it on the whole validation text."""
     train = dataclasses.replace(config.train, learning_rate=planned.learning_rate)
     model = planned.model_config.build_model(data.tokenizer.vocabulary_size, dtype=train.dtype_policy)
-    kind, windows = make_windows(config, model, data, seed)
-    extra = {"windows": kind, "seed": seed, "size": planned.size, "budget": planned.budget}
+    windows = training_windows("random", data.train, config.batch_size, config.sequence_length, seed)
+    extra = {"windows": "random", "seed": seed, "size": planned.size, "budget": planned.budget}
     settings = run_config(config, planned.model, planned.model_config, train, model, data.corpus, **extra)
     return train_run(run, model, data.tokenizer, windows, data.scored, planned.steps, train, settings)
 

@@ -23,11 +23,11 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 116,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 38_540,
+    "lines of keras_seq": 38_570,
     "files of keras_seq": 214,
     "lines of experiments": 9_001,
     "files of experiments": 45,
-    "lines of tests": 43_330,
+    "lines of tests": 43_360,
     "foreign private names": 4,
 }
 CALLS = {

@@ -41,10 +41,11 @@ class CompareConfig:
     sequence_length: int = 64
     """Sequence length T of the training windows, in tokens: the length of backpropagation through time, and the
     context length of Transformers."""
-    recurrent_windows: Literal["stateful", "random", "packed"] = "stateful"
-    """Training windows of recurrent models. stateful: rows continue from batch to batch with the state carried.
-    random: windows at random positions, each from the zero state. packed: documents of token files in random order,
-    each token once in an epoch, each window from the zero state."""
+    recurrent_windows: Literal["stateful", "random", "packed"] | None = None
+    """Training windows of recurrent models. stateful: rows continue from batch to batch with the state carried; the
+    default if all of the text is read. random: windows at random positions, each from the zero state; the default of
+    less than an epoch, of which stateful windows are a few stretches of the text. packed: documents of token files in
+    random order, each token once in an epoch, each window from the zero state."""
     transformer_windows: Literal["random", "stateful", "packed"] = "random"
     """Training windows of Transformers, which carry no state: at random positions, rows that continue from batch to
     batch, or packed documents."""
@@ -94,7 +95,8 @@ class CompareConfig:
         unused = {}
         if self.sweep is None:
             unused |= dict.fromkeys(("sweep_factors", "sweep_tokens"), "--sweep learning-rate")
-        if self.recurrent_windows != "stateful" or all(hasattr(MODELS[name], "context_length") for name in self.models):
+        have_context = (hasattr(MODELS[name], "context_length") for name in self.models)
+        if self.recurrent_windows in ("random", "packed") or all(have_context):
             unused["reset_prob"] = "--recurrent-windows stateful and a recurrent model"
         return unused
 
@@ -133,6 +135,7 @@ SMOKE = {
     "tokens": 20 * 4 * 32,
     "batch_size": 4,
     "sequence_length": 32,
+    "recurrent_windows": "stateful",  # as of a whole text
     "recall_steps": 20,
     "train": {**SMOKE_TRAIN, "sample_length": 40},
     **{name: MODELS[name].tiny for name in LANGUAGE_MODELS},

@@ -81,7 +81,8 @@ def choices(texts: Sequence[str]) -> Constraint:
     Raises:
         ValueError: There is no text, or one is empty.
     """
-    if isinstance(texts, str) or not texts or not all(isinstance(text, str) and text for text in texts):
+    is_list = isinstance(texts, Sequence) and not isinstance(texts, str)
+    if not is_list or not texts or not all(isinstance(text, str) and text for text in texts):
         raise ValueError(f"choices={texts!r:.80}; expected a list of at least one non-empty text.")
     return Constraint("|".join(map(re.escape, texts)))
 

@@ -13,6 +13,7 @@ cache has C slots, or a power of two where the text is shorter. Only another num
 """
 
 import math
+import numbers
 
 import numpy as np
 from keras import ops, tree
@@ -20,6 +21,7 @@ from keras import ops, tree
 from keras_seq.generation.constraints import ENDED, TokenAutomaton, constraint_rows, sample_row
 from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.layers.introspection import vocabulary_size
+from keras_seq.ops import tensor_checks
 from keras_seq.ops.compiled import compiled, traced
 from keras_seq.random_draws import RowDraws
 
@@ -218,12 +220,21 @@ def cache_stride(context_length):
 
 def cache_capacity(num_ids: int) -> int:
     """Return the slots of a cache for so many ids: a power of two, so that few sizes are compiled."""
-    return max(MIN_CAPACITY, 1 << (num_ids - 1).bit_length())
+    return max(MIN_CAPACITY, 1 << (int(num_ids) - 1).bit_length())
 
 
 def initial_state(model, batch_size: int, capacity: int):
     """Return the state of B rows; the capacity counts where it is limited."""
     return model.get_initial_state(batch_size, *(() if model.context_length is None else (capacity,)))
+
+
+def check_ids(ids: list[int], number_of_ids: int) -> None:
+    """Raise a ValueError unless a prompt is a list of at least one id of the vocabulary."""
+    if not isinstance(ids, list) or not all(isinstance(id, numbers.Integral) for id in ids):
+        raise ValueError(f"ids={ids!r:.80}; expected a list of ids.")
+    if not ids:
+        raise ValueError("The prompt is empty; expected at least one id.")
+    tensor_checks.ids_below("ids", ids, number_of_ids)
 
 
 def check_fits(prompt_length: int, max_new_tokens: int, context_length: float | None, name: str) -> None:

@@ -26,14 +26,13 @@ torch.)
 """
 
 import math
-import numbers
 from collections.abc import Callable
 
 import numpy as np
 from keras import ops, tree
 
 from keras_seq import checks
-from keras_seq.generation.sampling_loop import check_fits, not_finite
+from keras_seq.generation.sampling_loop import check_fits, check_ids, not_finite
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.compiled import compiled
 
@@ -159,11 +158,7 @@ def contrastive_search(model, ids: list[int], max_new_tokens: int, top_k: int = 
     checks.positive_integer("top_k", top_k)
     checks.number("alpha", alpha, min_value=0, max_value=1)
     checks.non_negative_integer("max_new_tokens", max_new_tokens)
-    if not isinstance(ids, list) or not all(isinstance(id, numbers.Integral) for id in ids):
-        raise ValueError(f"ids={ids!r}; expected a list of ids.")
-    if not ids:
-        raise ValueError("The prompt is empty; expected at least one id.")
-    tensor_checks.ids_below("ids", ids, model.embedding.input_dim)
+    check_ids(ids, model.embedding.input_dim)
     check_fits(len(ids), max_new_tokens, model.context_length, model.name)
 
     def forward(ids, state):

@@ -23,9 +23,15 @@ from keras import ops, tree
 
 from keras_seq import checks
 from keras_seq.generation.samplers import SamplingConfig, draw, probabilities
-from keras_seq.generation.sampling_loop import PREFILL_CHUNK, cache_capacity, check_fits, initial_state, not_finite
+from keras_seq.generation.sampling_loop import (
+    PREFILL_CHUNK,
+    cache_capacity,
+    check_fits,
+    check_ids,
+    initial_state,
+    not_finite,
+)
 from keras_seq.layers.introspection import iter_layers, vocabulary_size
-from keras_seq.ops import tensor_checks
 from keras_seq.ops.compiled import compiled, traced
 from keras_seq.random_draws import uniform_draws
 
@@ -111,7 +117,8 @@ class SpeculativeLoop:
         Raises:
             ValueError: There are too many ids, an argument is out of its range, or logits are not finite.
         """
-        sampling = sampling or SamplingConfig()
+        sampling = SamplingConfig() if sampling is None else sampling
+        checks.non_negative_integer("seed", seed)
         self._check(ids, max_new_tokens, sampling)
         k, start, end = self.num_draft_tokens, len(ids), len(ids) + max_new_tokens
         capacity = cache_capacity(end)
@@ -170,11 +177,11 @@ class SpeculativeLoop:
 
     def _check(self, ids, max_new_tokens, sampling):
         checks.non_negative_integer("max_new_tokens", max_new_tokens)
+        if not isinstance(sampling, SamplingConfig):
+            raise ValueError(f"sampling={sampling!r:.80}; expected a SamplingConfig or None.")
         if sampling.repetition_penalty is not None:
             raise ValueError(f"repetition_penalty={sampling.repetition_penalty}; expected None with a draft model.")
-        if not len(ids):
-            raise ValueError("The prompt is empty; expected at least one id.")
-        tensor_checks.ids_below("ids", ids, vocabulary_size(self.models[0]))
+        check_ids(ids, vocabulary_size(self.models[0]))
         for model in self.models:
             check_fits(len(ids), max_new_tokens, model.context_length, model.name)
 

@@ -234,6 +234,9 @@ class TextGenerator:
         if not prompts:
             raise ValueError("There is no prompt; expected at least one.")
         checks.integer("max_new_tokens", max_new_tokens, 0, checks.MAX_INT32)
+        for prompt in prompts:
+            if not isinstance(prompt, str):
+                raise ValueError(f"prompt={prompt!r:.80}; expected a text.")
         prompt_ids = [self.tokenizer.encode(prompt).tolist() for prompt in prompts]
         for prompt, ids in zip(prompts, prompt_ids, strict=True):
             if not ids:

@@ -69,8 +69,14 @@ class Ensemble(NoKerasExport, TokenTargets, keras.Model):
 
     @document_token.setter
     def document_token(self, value: int | None):
-        for member in self.members:
-            member.document_token = value
+        before = [member.document_token for member in self.members]
+        try:
+            for member in self.members:
+                member.document_token = value
+        except ValueError:  # of a member that cannot begin anew within a row
+            for member, old in zip(self.members, before, strict=True):
+                member.document_token = old
+            raise
         self.train_function = self.test_function = self.predict_function = None  # compiled with the old one
 
     def check_sizes(self, sizes: list[int]):

@@ -50,6 +50,8 @@ def test_sampling(refused, generator, name):
 
 WRITING = {  # how the generator is called with each of the values, the values, a word of the sentence
     "prompt": (lambda g, v: g(v, 1), ("", None, 7, [], [""], ["a", 7], "d", "\ud800", b"a"), "prompt|text|character"),
+    "stream prompt": (lambda g, v: list(g.stream(v, 1)), (["a"], ("a",), None, 7), "prompt="),
+    "beam prompt, a list": (lambda g, v: g.beam(v, 1), (["a"], ("a",)), "prompt="),
     "max_new_tokens": (lambda g, v: g("a", v), (-1, 1.5, "x", None, True, HUGE), "max_new_tokens"),
     "seed": (lambda g, v: g("a", 1, seed=v), (-1, 1.5, "x", None, True, HUGE), "seed"),
     "stop_strings": (lambda g, v: g("a", 1, stop_strings=v), ("", [""], 7, [7], None), "stop_strings"),

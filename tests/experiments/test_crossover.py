@@ -182,7 +182,7 @@ def test_every_run_is_trained_as_planned(smoke):
     for row in smoke.rows:
         config = read_config(smoke.folder / row["run"])
         assert config["train"]["learning_rate"] == row["learning_rate"] == 0.02
-        assert config["windows"] == ("stateful" if row["model"] == "lstm" else "random")
+        assert config["windows"] == "random"
         lines = (smoke.folder / row["run"] / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         assert json.loads(lines[-1])["step"] * 64 == row["train_tokens"] == row["budget"]
         losses = np.load(smoke.folder / row["run"] / "val_token_losses.npy")

@@ -272,6 +272,8 @@ def test_a_tokenizer_json_of_bytes_writes_the_texts_of_its_tokenizer():
     [
         (lambda: choices("abc"), "choices='abc'; expected a list"),
         (lambda: choices([]), r"choices=\[\]"),
+        (lambda: choices(iter(["a"])), "choices=<list_iterator"),
+        (lambda: choices(3), "choices=3; expected a list"),
         (lambda: choices(["a", ""]), r"choices=\['a', ''\]"),
         (lambda: regex(""), "regex=''"),
         (lambda: regex("(").automaton(TOKENIZER), r"The constraint '\(' cannot be used: Failed to build DFA"),

@@ -109,6 +109,13 @@ def test_the_penalty_makes_ids_of_the_text_less_likely_whatever_their_sign():
     )
 
 
+def test_a_penalty_leaves_what_is_finite_finite_and_what_is_excluded_excluded():
+    logits, in_text = np.array([[-2.0, 8.0, -np.inf, 1.0]], "float32"), np.array([[True, True, True, False]])
+    for penalty in (3e38, 1.2e-38):
+        found = ops.convert_to_numpy(repetition_penalty(ops.convert_to_tensor(logits), in_text, penalty))
+        assert np.isfinite(found).tolist() == [[True, True, False, True]]
+
+
 def test_half_precision_is_drawn_from_in_float32():
     logits = ops.cast(np.tile(LOGITS, (4, 1)), "bfloat16")
     assert sampled(logits, np.array([0.0, 0.5, 0.7, 0.999], "float32")).tolist() == [0, 0, 3, 5]

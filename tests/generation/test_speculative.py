@@ -139,6 +139,10 @@ def test_mistakes_are_named(small):
         ((model, model), ([1], 16), "context_length=16 of gpt2"),
         ((model, model), ([], 3), "prompt is empty"),
         ((model, model), ([9], 3), "ids"),
+        ((model, model), ([1.5], 3), r"ids=\[1.5\]"),
+        ((model, model), ("ab", 3), "ids='ab'"),
+        ((model, model), ([1], 3, None, -1), "seed=-1"),
+        ((model, model), ([1], 3, {"temperature": 1}), "sampling="),
         ((model, model), ([1], -1), "max_new_tokens=-1"),
         ((model, model), ([1], 3, SamplingConfig(repetition_penalty=2.0)), "repetition_penalty=2.0"),
     ):
@@ -146,6 +150,7 @@ def test_mistakes_are_named(small):
             SpeculativeLoop(*constructor)(*arguments)
     loop = SpeculativeLoop(model, model)
     assert loop([1], 0).ids == []
+    assert len(loop([1], np.int64(3)).ids) == 3
     model.embedding.embeddings.assign(np.full(model.embedding.embeddings.shape, np.nan))
     with pytest.raises(ValueError, match="not finite"):
         loop([1], 2)

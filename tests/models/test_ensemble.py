@@ -134,3 +134,14 @@ def test_documents_begin_anew_in_each_member(average, tmp_path):
     finally:
         ensemble.document_token = None
     assert np.abs(ops.convert_to_numpy(ensemble(ids)) - logits)[:, 3:].max() > 1e-3
+
+
+def test_a_document_token_that_a_member_refuses_is_that_of_none(average, monkeypatch):
+    def refuse(blocks):
+        if blocks is average.members[1].blocks:
+            raise ValueError("no reset_mask")
+
+    monkeypatch.setattr("keras_seq.models.language_model.check_separates_documents", refuse)
+    with pytest.raises(ValueError, match="no reset_mask"):
+        average.document_token = 4
+    assert [member.document_token for member in average.members] == [None] * len(average.members)

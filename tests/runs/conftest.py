@@ -17,7 +17,7 @@ MODELS = {"lstm": LSTMConfig(embedding_dim=4, units=6), "gru": GRUConfig(embeddi
 @pytest.fixture(scope="session")
 def text(tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("To be, or not to be, that is the question.\n" * 20, encoding="utf-8")
+    path.write_text("To be, or not to be, that is the question.\n" * 6, encoding="utf-8")
     return path
 
 

@@ -45,6 +45,15 @@ def test_the_sample_of_a_page_is_no_markup(trained):
 
 
 @pytest.mark.usefixtures("eagerly")
+def test_windows_are_stateful_if_all_of_the_text_is_read_and_a_run_that_goes_on_keeps_its_own(trained, text, tmp_path):
+    assert trained().config["windows"] == "stateful"
+    options = {**OPTIONS, "folder": tmp_path / "run"}
+    for tokens in (120, 240):
+        run = train(text, MODELS["lstm"], **{**options, "tokens": tokens})
+        assert (run.config["windows"], run.result["train_tokens"]) == ("random", tokens)
+
+
+@pytest.mark.usefixtures("eagerly")
 def test_the_same_call_again_returns_the_same_run(trained, text):
     run = trained()
     before = end(run.folder)
@@ -242,8 +251,8 @@ def test_it_trains_what_compare_trains_to_the_bit(smoke, tmp_path):
     config = replaced(CompareConfig(), SMOKE)
     names = ("tokens", "batch_size", "sequence_length")
     options = {name: getattr(config, name) for name in names} | dataclasses.asdict(config.train)
-    run = train(config.corpus, config.lstm, folder=tmp_path / "run", **options)
-    other = smoke.folder / "lstm-seed0"
+    run = train(config.corpus, config.transformer, folder=tmp_path / "run", **options)
+    other = smoke.folder / "transformer-seed0"
     for name in ("metrics.jsonl", "val_token_losses.npy"):
         assert read(run.folder / name) == read(other / name)
     assert not differences(end(run.folder), end(other))
