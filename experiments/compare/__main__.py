@@ -44,7 +44,7 @@ from keras_seq.reports.tables import Report, compare_sizes
 from keras_seq.runs.finished_run import write_living_page
 from keras_seq.runs.folders import run_config
 from keras_seq.runs.texts import SplitCorpus, overlap_note, split_corpus, spread_note
-from keras_seq.runs.train import train_run, training_windows, recurrent_windows
+from keras_seq.runs.train import recurrent_windows, train_run, training_windows
 
 
 def make_windows(config: CompareConfig, kind: str, ids, seed: int) -> StepBatches:
@@ -89,7 +89,7 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     if config.documents and data.document_token is None:
         raise ValueError("--documents: expected a --corpus of folders that keras-seq prepare wrote.")
     if config.recurrent_windows is None:
-        kind = recurrent_windows(data.train, config.tokens)
+        kind = recurrent_windows(data.train, config.steps * config.batch_size * config.sequence_length)
         config = dataclasses.replace(config, recurrent_windows=kind)
     # Build all windows once, so that errors are raised before anything is written.
     for kind in (config.recurrent_windows, config.transformer_windows):
