@@ -27,7 +27,7 @@ LARGEST = float(np.finfo("float32").max)
 def repetition_penalty(logits, in_text, value):
     """Lower the logits of ids that the text already has; what is finite stays so."""
     lower = ops.clip(ops.where(logits > 0, logits / value, logits * value), -LARGEST, LARGEST)
-    return ops.where(in_text & (logits > NEG_INF), lower, logits)
+    return ops.where(ops.logical_and(in_text, logits > NEG_INF), lower, logits)
 
 
 def temperature(sorted_logits, value):

@@ -251,8 +251,8 @@ def test_it_trains_what_compare_trains_to_the_bit(smoke, tmp_path):
     config = replaced(CompareConfig(), SMOKE)
     names = ("tokens", "batch_size", "sequence_length")
     options = {name: getattr(config, name) for name in names} | dataclasses.asdict(config.train)
-    run = train(config.corpus, config.gpt2, folder=tmp_path / "run", **options)
-    other = smoke.folder / "gpt2-seed0"  # reads random windows in both
+    run = train(config.corpus, config.hybrid, folder=tmp_path / "run", **options)
+    other = smoke.folder / "hybrid-seed0"  # reads random windows in both
     for name in ("metrics.jsonl", "val_token_losses.npy"):
         assert read(run.folder / name) == read(other / name)
     assert not differences(end(run.folder), end(other))
