@@ -51,7 +51,7 @@ class LossByPositionConfig:
 
     corpus: CorpusName = "docstrings"
     sequence_lengths: tuple[int, ...] = (64, 128, 256, 512)
-    """Sequence lengths T of the training windows, in characters: the smallest one times powers of 2."""
+    """Sequence lengths T of the training windows, in tokens: the smallest one times powers of 2."""
     tokens: int = 1_228_800
     """Characters that each model is trained on, over all epochs."""
     batch_tokens: int = 2048
@@ -105,10 +105,10 @@ SMOKE = {
 }
 
 
-# Window m has the T characters from m S on; a character at position p of it has p + 1 characters of past. Octave k has
+# Window m has the T tokens from m S on; a token at position p of it has p + 1 tokens of past. Octave k has
 # the positions from 2^k S/2 up to 2^k S, where S is the smallest sequence length and T = 2^k S. The windows overlap: a
 # character is in several of them, after pasts of different lengths, and its loss in an octave is the mean over those
-# that have it there. Octaves are compared on the characters with a loss in every octave, since the loss varies far more
+# that have it there. Octaves are compared on the tokens with a loss in every octave, since the loss varies far more
 # between parts of the text than between lengths of the past.
 # Standard errors treat blocks of text as independent: sqrt(B / (B - 1) sum_b (s_b - mean n_b)^2) / n, with the sum s_b
 # and the count n_b of each of B blocks (a ratio estimator; Cochran, 1977, section 6).
@@ -140,7 +140,7 @@ class Estimate(NamedTuple):
 def position_scores(evaluator: Evaluator, ids: np.ndarray, lengths: Sequence[int]) -> dict:
     """Score a model on windows of a text `[N]`: losses in bins of positions, and sums and counts of octaves by block.
 
-    The first S positions are scored in windows that start every S / 8, to have more characters at each position.
+    The first S positions are scored in windows that start every S / 8, to have more tokens at each position.
     """
     stride, max_length, block = min(lengths), max(lengths), 2 * max(lengths)
     starts, near_starts = window_starts(ids, stride, max_length), window_starts(ids, max(1, stride // 8), stride)
@@ -158,7 +158,7 @@ def position_scores(evaluator: Evaluator, ids: np.ndarray, lengths: Sequence[int
 
 
 def window_starts(ids: np.ndarray, stride: int, length: int) -> np.ndarray:
-    """Return the starts, every `stride` characters, of windows of this length that a character follows."""
+    """Return the starts, every `stride` tokens, of windows of this length that a token follows."""
     return np.arange(0, len(ids) - length, stride)
 
 
@@ -184,7 +184,7 @@ def by_bin(losses: np.ndarray, starts: np.ndarray, edges: list[int], block: int)
 
 
 def octaves(losses: np.ndarray, starts: np.ndarray, stride: int, max_length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the losses `[C, octaves up to T]` of the scored characters and their indices `[C]`.
+    """Return the losses `[C, octaves up to T]` of the scored tokens and their indices `[C]`.
 
     Scored are those that the windows of `max_length` have in every octave, also where `losses [windows, T]` end before.
     """
@@ -227,7 +227,7 @@ class RunResult:
         self.falls = {name: self.estimate(weights) for name, weights in contrasts(self.num_trained).items()}
 
     def estimate(self, weights: np.ndarray, other: "RunResult | None" = None) -> Estimate:
-        """Return a weighted sum of the losses in the first octaves, minus that of another run, paired by character."""
+        """Return a weighted sum of the losses in the first octaves, minus that of another run, paired by token."""
         sums = self.sums[:, : len(weights)] - (0 if other is None else other.sums[:, : len(weights)])
         return Estimate.of(sums @ weights, self.counts)
 
@@ -254,20 +254,20 @@ def verdict(results: Sequence[RunResult]) -> str:
         for name in ("falls by", "last doubling")
     )
     return (
-        f"In windows of {lstm.length} characters, from {lstm.ranges[0]} to {lstm.ranges[-1]} characters of past, the "
+        f"In windows of {lstm.length} tokens, from {lstm.ranges[0]} to {lstm.ranges[-1]} tokens of past, the "
         f"loss falls by {total}; in the last doubling by {last}. In nats, one seed; ± is a standard error over "
         "blocks of text."
     )
 
 
 NOTES = (
-    "Losses are in nats per character of the validation split. T: the length of the training windows. val_loss@T: over "
-    "disjoint windows of T characters, each from the zero state or the empty cache. Columns of ranges: the loss after "
-    "that many characters of past, from overlapping windows; all columns and all models are scored on the same "
-    "characters. *: more past than in training; a Transformer has no such value, since its context length is T. falls "
-    "by: the loss in the first range minus that in the last one within T; per doubling: the slope of a least-squares "
-    "line through these ranges. ±: a standard error over blocks of text; the variance between seeds is not in it. Not "
-    "significant: less than two standard errors. "
+    "Losses are in nats per token of the validation split; a token is a character, unless the corpus is a folder of "
+    "token ids. T: the length of the training windows. val_loss@T: over disjoint windows of T tokens, each from the "
+    "zero state or the empty cache. Columns of ranges: the loss after that many tokens of past, from overlapping "
+    "windows; all columns and all models are scored on the same tokens. *: more past than in training; a Transformer "
+    "has no such value, since its context length is T. falls by: the loss in the first range minus that in the last "
+    "one within T; per doubling: the slope of a least-squares line through these ranges. ±: a standard error over "
+    "blocks of text; the variance between seeds is not in it. Not significant: less than two standard errors. "
 )
 
 
@@ -306,13 +306,13 @@ def plot(folder: pathlib.Path, results: Sequence[RunResult]):
     curves.set_xscale("log", base=2)
     curves.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     curves.xaxis.set_minor_locator(NullLocator())
-    curves.set_ylabel("loss (nats per character)")
+    curves.set_ylabel("loss (nats per token)")
     ranges = max((result.ranges for result in results), key=len)
     changes.set_xticks(range(len(ranges)), ranges)
-    changes.set_ylabel(f"loss minus that at {ranges[0]}, same characters (nats)")
+    changes.set_ylabel(f"loss minus that at {ranges[0]}, same tokens (nats)")
     changes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
     for axes in (curves, changes):
-        axes.set_xlabel("position: characters of past")
+        axes.set_xlabel("position: tokens of past")
     styles = {f"T = {length}": {"alpha": alpha} for length, alpha in alphas.items()}
     styles |= {"lstm, beyond T": {"linestyle": "--"}}
     plots.legend(figure, colors, styles, loc="outside lower center", ncols=len(colors) + len(styles))
@@ -332,7 +332,7 @@ def sweep(config: LossByPositionConfig, folder: pathlib.Path) -> Report:
     configs = {family: config.model_config(family, config.max_length) for family in FAMILIES}
     counts = {name: c.build_model(data.tokenizer.vocabulary_size).count_params() for name, c in configs.items()}
     sizes = " and ".join(f"{name} of {count:,} parameters" for name, count in counts.items())
-    plan = f"{sizes}, {config.steps:,} steps of {config.batch_tokens:,} characters a run"
+    plan = f"{sizes}, {config.steps:,} steps of {config.batch_tokens:,} tokens a run"
     data.introduce(config.train, config.max_length + 1, plan)
     finish, rows = functools.partial(position_scores, ids=data.validation, lengths=config.sequence_lengths), []
     for length, family in itertools.product(sorted(config.sequence_lengths), FAMILIES):

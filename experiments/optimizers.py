@@ -45,7 +45,7 @@ class OptimizersConfig:
     """Learning rates, as factors of each optimizer's default."""
     corpus: options.CorpusName = "pydoc"
     tokens: int = 460_800
-    """Training tokens (characters) of every run, over one or more epochs."""
+    """Training tokens of every run, over one or more epochs."""
     batch_size: options.BatchSize = 12
     sequence_length: options.SequenceLength = 64
     seed: options.Seed = 0
@@ -113,7 +113,7 @@ class OptimizerResult:
 
     @property
     def loss(self) -> float:
-        """Held-out loss at the best learning rate, in nats per character."""
+        """Held-out loss at the best learning rate, in nats per token."""
         return math.inf if self.best is None else self.best["held_out_loss"]
 
     @property
@@ -142,15 +142,16 @@ def verdict(results: Sequence[OptimizerResult]) -> str:
     below = f", {others[0].loss - first.loss:.3f} below {others[0].name}" if others else ""
     edges = [result.name for result in results if result.grid_edge]
     edge = f" At the edge of their grid, so perhaps better elsewhere: {', '.join(edges)} (--factors)." if edges else ""
-    best = f"{first.name} has the lowest held-out loss, {first.loss:.3f} nats per character{below}"
+    best = f"{first.name} has the lowest held-out loss, {first.loss:.3f} nats per token{below}"
     return f"{best}. One seed each: differences below 0.01 may be chance.{edge}"
 
 
 NOTES = (
-    "Losses in nats per character, on disjoint windows from the zero state or the empty cache. Columns of factors and "
-    "curves: loss of text held out from the training split, by which the learning rate is chosen. val_loss: loss of "
-    "the validation split at the best rate. diverged: a loss or a gradient was not finite. The learning rate of muon "
-    "is that of its hidden matrices; adamw has no weight decay here, so it equals adam."
+    "Losses in nats per token, which is a character, unless the corpus is a folder of token ids, on disjoint windows "
+    "from the zero state or the empty cache. Columns of factors and curves: loss of text held out from the training "
+    "split, by which the learning rate is chosen. val_loss: loss of the validation split at the best rate. diverged: a "
+    "loss or a gradient was not finite. The learning rate of muon is that of its hidden matrices; adamw has no weight "
+    "decay here, so it equals adam."
 )
 
 
@@ -186,10 +187,10 @@ def plot(folder: pathlib.Path, results: Sequence[OptimizerResult]):
         diverged = [run["learning_rate"] for run in result.runs if run["diverged"]]
         rates.plot(diverged, np.ones(len(diverged)), "x", color=style["color"], markersize=8, **at_top)
     plots.label_ends(curves, ends)
-    plots.token_axis(curves, "training tokens (characters), each optimizer at its best learning rate")
+    plots.token_axis(curves, "training tokens, each optimizer at its best learning rate")
     note = next((plots.sample_note(folder / result.best["run"]) for result in results if result.best), "")
-    curves.set_ylabel(f"held-out loss{note} (nats per character)")
-    rates.set(xscale="log", xlabel="learning rate (x: diverged)", ylabel="final held-out loss (nats per character)")
+    curves.set_ylabel(f"held-out loss{note} (nats per token)")
+    rates.set(xscale="log", xlabel="learning rate (x: diverged)", ylabel="final held-out loss (nats per token)")
     rates.legend(loc="best")
     plots.save(figure, folder / "optimizers.png")
 

@@ -154,7 +154,7 @@ class PartsConfig:
     num_seeds: int = 3
     """Number of runs of each variant, with the random seeds 0, 1, ..."""
     tokens: int = TOKENS
-    """Training tokens (characters) of every run."""
+    """Training tokens of every run."""
     batch_size: options.BatchSize = 12
     sequence_length: options.SequenceLength = 64
     log_dir: options.LogDir = "logs"
@@ -209,7 +209,7 @@ class Variant:
 
     @property
     def losses(self) -> list[float]:
-        """Return the held-out loss of each seed, in nats per character."""
+        """Return the held-out loss of each seed, in nats per token."""
         return [run["held_out_loss"] for run in self.runs]
 
 
@@ -250,14 +250,15 @@ def verdict(variants: Sequence[Variant]) -> str:
     count = len(baseline.runs)
     seeds = "one seed, so no interval" if count == 1 else f"{count} seeds, 95 % intervals"
     loss = plus_minus(baseline.losses, 4)
-    return f"The baseline has a held-out loss of {loss} nats per character. Beside it, {effects} ({seeds})."
+    return f"The baseline has a held-out loss of {loss} nats per token. Beside it, {effects} ({seeds})."
 
 
 NOTES = (
-    "Losses in nats per character, on disjoint windows of {length} characters from the zero state or the empty cache, "
-    "of the last tenth of the training split, without which all were trained; ±: standard deviation over the seeds. "
-    "difference: to the baseline, paired by seed, with the 95 % interval of Student's t. speed: training tokens per "
-    "second, relative to the baseline, without what surrounds the steps."
+    "Losses in nats per token, which is a character, unless the corpus is a folder of token ids, on disjoint windows "
+    "of {length} tokens from the zero state or the empty cache, of the last tenth of the training split, without which "
+    "all were trained; ±: standard deviation over the seeds. difference: to the baseline, paired by seed, with the 95 "
+    "% interval of Student's t. speed: training tokens per second, relative to the baseline, without what surrounds "
+    "the steps."
 )
 
 
@@ -293,7 +294,7 @@ def plot(folder: pathlib.Path, variants: Sequence[Variant]):
         axes.plot(variant.difference.mean, y, "|", color="C0", markersize=14)
     axes.axvline(0, color="0.3", linewidth=0.8)
     axes.set_yticks(range(len(others)), [variant.name for variant in others])
-    axes.set_xlabel("held-out loss minus the baseline's of the same seed (nats per character)")
+    axes.set_xlabel("held-out loss minus the baseline's of the same seed (nats per token)")
     axes.grid(visible=False, axis="y")
     plots.save(figure, folder / "parts.png")
 
@@ -350,7 +351,7 @@ def train_parts(config: PartsConfig, folder: pathlib.Path) -> Report:
         for name, recipe in config.variants.items()
         if recipe.windows != kind
     }
-    plan = f"{len(variants)} variants x {config.num_seeds} seeds of {config.tokens:,} characters"
+    plan = f"{len(variants)} variants x {config.num_seeds} seeds of {config.tokens:,} tokens"
     data.introduce(config.train, config.sequence_length + 1, plan, data.held_out)
 
     def run(name, seed):

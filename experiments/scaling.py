@@ -53,7 +53,7 @@ class ScalingConfig:
     families: tuple[Literal["lstm", "transformer"], ...] = ("lstm", "transformer")
     """Model families to train."""
     tokens: int = 460_800
-    """Token budget: number of characters that each size is trained on, repetitions included."""
+    """Token budget: number of tokens that each size is trained on, repetitions included."""
     compute: float = 3e11
     """Compute budget: floating-point operations (FLOPs) of the training of each size."""
     batch_size: options.BatchSize = 12
@@ -291,14 +291,14 @@ def best_trained(group: Group) -> str:
 
 IMAGE = "![Loss over size with equal tokens and with equal compute; below, the residuals](scaling.png)"
 NOTES = (
-    "Losses are in nats per character of the whole validation split; val_loss: every disjoint window, from the zero "
-    "state or the empty cache. N: all parameters except those of embedding and head. train FLOP: floating-point "
-    "operations of the training, those of the head included. fit: value of the fitted curve; residual: val_loss minus "
-    "fit. M: geometric mean of the sizes. ±: jackknife standard errors over the few points, one training each; they "
-    "are rough. With equal tokens the curve is a power law; its asymptote L_inf is the loss of a very large model "
-    "after these tokens, not the entropy of the text; where the sizes do not determine it, the pure power law is used. "
-    "Twice the size: twice the middle one. With equal compute the curve is a parabola in ln N: small models are "
-    "limited by their size, large ones by their few tokens."
+    "Losses are in nats per token of the whole validation split; a token is a character, unless the corpus is a folder "
+    "of token ids. val_loss: every disjoint window, from the zero state or the empty cache. N: all parameters except "
+    "those of embedding and head. train FLOP: floating-point operations of the training, those of the head included. "
+    "fit: value of the fitted curve; residual: val_loss minus fit. M: geometric mean of the sizes. ±: jackknife "
+    "standard errors over the few points, one training each; they are rough. With equal tokens the curve is a power "
+    "law; its asymptote L_inf is the loss of a very large model after these tokens, not the entropy of the text; where "
+    "the sizes do not determine it, the pure power law is used. Twice the size: twice the middle one. With equal "
+    "compute the curve is a parabola in ln N: small models are limited by their size, large ones by their few tokens."
 )
 
 
@@ -325,7 +325,7 @@ def plot(folder: pathlib.Path, groups: dict[str, list[Group]]):
         amount = f"{mean:,.0f} tokens" if budget == "tokens" else f"{mean:.2g} FLOPs"
         losses.set_title(f"equal {budget}: {amount} each", fontsize=11)
         losses.legend(loc="upper center")
-    axes[0, 0].set_ylabel("val_loss, nats per character")
+    axes[0, 0].set_ylabel("val_loss, nats per token")
     axes[1, 0].set_ylabel("residual")
     plots.save(figure, folder / "scaling.png")
 
@@ -374,7 +374,7 @@ def train_sizes(config: ScalingConfig, folder: pathlib.Path) -> Report:
     """Train all runs that are not finished in `folder`, and report them."""
     data = split_corpus(config.corpus, folder, config.sequence_length + 1)
     runs = plan(config, data.tokenizer.vocabulary_size)
-    amount = f"{len(runs)} runs of {config.tokens:,} characters or {config.compute:.2g} FLOPs"
+    amount = f"{len(runs)} runs of {config.tokens:,} tokens or {config.compute:.2g} FLOPs"
     data.introduce(config.train, config.sequence_length + 1, amount)
     names = [f"{each.family}-{each.non_embedding_parameters}-{each.budget}-seed{config.seed}" for each in runs]
     trainings = [

@@ -9,8 +9,7 @@ Time: 6 to 9 minutes on 2 cores.
 
 Every character other than white space gets one of four tags: space before it or not (a line break is one), capital or
 not. Expected on pydoc: the BiLSTM, which reads both sides, restores 86 % of the words (three seeds), the LSTM 80 % and
-the encoder 77 % (one seed). `--models bilstm bilstm_crf`: a CRF on top restores 86.5 %; both have 89 % after twice the
-training.
+the encoder 77 % (one seed). `--models bilstm bilstm_crf`: a CRF on top has 86.5 %; both 89 % after twice the training.
 """
 
 import dataclasses

@@ -25,9 +25,9 @@ COUNTS = {  # what is counted: at most
     "lines of a file": 400,
     "lines of keras_seq": 38_570,
     "files of keras_seq": 214,
-    "lines of experiments": 9_125,
+    "lines of experiments": 9_130,
     "files of experiments": 45,
-    "lines of tests": 43_385,
+    "lines of tests": 43_400,
     "foreign private names": 4,
 }
 CALLS = {

@@ -144,9 +144,11 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     scored = None if stretches is None else spread_note((stretches @ [-1, 1]).sum(), len(data.validation_text))
     tables = {f"Matched by {config.match}": (compare_budgets.budget_table(config, budgets), ""), **rate_tables}
     seeds = f"{config.num_seeds} seed{'s' if config.num_seeds > 1 else ''} per model"
+    size = f"{len(data.corpus.text):,} characters, of which the last tenth for validation"
+    if not data.corpus.text:  # token ids
+        size = f"{len(data.train):,} training and {len(data.validation):,} validation tokens"
     introduction = (
-        f"{data.corpus.name}: {len(data.corpus.text):,} characters, of which the last tenth for validation (sha256 "
-        f"{data.corpus.sha256[:16]}). Matched by {config.match}, with {seeds}."
+        f"{data.corpus.name}: {size} (sha256 {data.corpus.sha256[:16]}). Matched by {config.match}, with {seeds}."
     )
     _write_page(folder, [folder / f"{name}-seed0" for name in config.models[:2]])
     note, options = overlap_note(data.train_text, data.validation_text), dataclasses.asdict(config)

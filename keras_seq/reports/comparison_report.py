@@ -167,10 +167,10 @@ def column_notes(rows: Sequence[dict]) -> str:
     lengths = ", ".join(str(length) for length in sorted({row["val_sequence_length"] for row in rows}))
     return (
         "Losses are in nats per character of the whole validation split. "
-        f"val_loss: disjoint windows of {lengths} characters, each from the zero state. "
+        f"val_loss: disjoint windows of {lengths} tokens, each from the zero state. "
         "val_loss_streaming: the text from start to end; recurrent models carry their state, Transformers use a "
         "sliding window that advances by half its length. "
-        "perplexity, perplexity/word: exp of val_loss per character, and per word (separated by whitespace). "
+        "perplexity, perplexity/word: exp of val_loss per token, and per word (separated by whitespace). "
         "train TFLOP: training operations, by formula. " + compare_sizes([row["parameters"] for row in rows])
     )
 
@@ -309,7 +309,7 @@ def plot_curves(axes: Axes, results: ComparisonResults, colors: dict[str, str]):
     plot_baselines(axes, results.curve_baselines)
     what = "validation and baselines" if results.baselines else "validation"
     scored = f"\n{what}: {results.scored}" if results.scored else ""
-    plots.token_axis(axes, f"training tokens (characters){scored}")
+    plots.token_axis(axes, f"training tokens{scored}")
     axes.set_ylabel("loss (nats per character)")
     below = -0.9 / axes.figure.get_figheight()  # of the axis and its label
     plots.legend(axes, colors, styles, loc="upper left", bbox_to_anchor=(0, below), ncols=3)

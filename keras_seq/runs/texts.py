@@ -90,7 +90,7 @@ class SplitCorpus:
         if sample is None:
             return None
         ends = sample.starts[:, None] + 1 + [0, sample.length]  # the first token of a stretch is not predicted
-        lengths = [len(self.tokenizer.decode(ids)) for ids in np.split(self.validation, ends.reshape(-1))]
+        lengths = [len(decode_documents(self.tokenizer, ids)) for ids in np.split(self.validation, ends.reshape(-1))]
         scale = len(self.validation_text) / sum(lengths)  # 1, unless the tokens of a character were separated
         return (np.cumsum(lengths[:-1]) * scale).astype(int).reshape(-1, 2)
 

@@ -191,7 +191,7 @@ def test_the_table_marks_what_is_beyond_the_training():
 
 def test_the_verdict_says_who_goes_on_and_who_is_flat():
     total, last = study.verdict(RESULTS).split(". In nats")[0].split(";")
-    assert "windows of 32 characters, from 4-8 to 16-32" in total
+    assert "windows of 32 tokens, from 4-8 to 16-32" in total
     for part, differences, significant in ((total, (0.1, 0.4, 0.3), (1, 1, 1)), (last, (0, 0.2, 0.2), (0, 1, 1))):
         estimates = part.split(" by ")[1].split(", ")
         for text, value, is_significant in zip(estimates, differences, significant, strict=True):

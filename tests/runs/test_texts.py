@@ -153,6 +153,17 @@ def test_the_parts_are_those_on_disk(folders, tmp_path, kind):
     assert np.array_equal(np.concatenate([sweep_ids, sweep_scored]), data.train)
 
 
+def test_a_document_is_one_character_where_stretches_begin(folders, tmp_path):
+    """Many short documents before long ones: each border is U+001E, not "[SEP]"."""
+    data, train = split_corpus(folders("bpe"), tmp_path, min_length=10), TrainConfig(validation_characters=200)
+    data.validation = ids = data.encode("".join(f"\x1e{text}" for text in [*["A."] * 100, *TEXTS[-10:]]))
+    data.validation_text = decode_documents(data.tokenizer, ids)
+    sample = validation_sample(ids, 4, train, len(data.validation_text))
+    ends = (sample.starts[:, None] + 1 + [0, sample.length]).tolist()
+    expected = [[len(decode_documents(data.tokenizer, ids[:end])) for end in pair] for pair in ends]
+    assert np.array_equal(data.scored_stretches(4, train), expected)
+
+
 def test_what_became_unknown_is_scored_as_it_is_on_disk(folders, tmp_path, capsys):
     prepare([folders.texts], tmp_path / "few", "words", vocabulary_size=9)
     data = split_corpus(str(tmp_path / "few"), tmp_path, min_length=10)
@@ -314,6 +325,7 @@ def test_models_train_on_documents_and_resume(folders, tmp_path):
     [folder] = (tmp_path / "compare").iterdir()
     results = {run.name: json.loads((run / "result.json").read_text()) for run in folder.glob("*-seed0")}
     assert len(results) == 2
+    assert re.search(r"\d training and \d+ validation tokens", (folder / "compare.html").read_text())
     compare.main(["--resume", str(folder), "--tokens", "4000"])
     again = json.loads((folder / "lstm-seed0" / "result.json").read_text())
     assert again["train_tokens"] > results["lstm-seed0"]["train_tokens"]
