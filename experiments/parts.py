@@ -32,10 +32,11 @@ from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.models.config import match_parameter_count, shapes_only
 from keras_seq.reports import plots
 from keras_seq.reports.tables import Report, Table, plus_minus
-from keras_seq.runs.folders import run_config
+from keras_seq.runs.folders import is_run, run_config
 from keras_seq.runs.texts import SplitCorpus, split_corpus
 from keras_seq.runs.train import DEFAULT_TRAIN, TOKENS, recurrent_windows, training_windows
 from keras_seq.tracking import Summaries
+from keras_seq.training.run_config import read_config
 
 
 @keras.saving.register_keras_serializable("experiments")
@@ -299,9 +300,11 @@ def plot(folder: pathlib.Path, variants: Sequence[Variant]):
     plots.save(figure, folder / "parts.png")
 
 
-def baseline_windows(config: PartsConfig, data: SplitCorpus) -> str:
+def baseline_windows(config: PartsConfig, data: SplitCorpus, folder: pathlib.Path) -> str:
     """Return the windows of the baseline; a ValueError names a part that is to differ from it by them, and does not."""
+    first = folder / f"{BASELINE}-seed0"
     kind = "random" if config.model == "transformer" else recurrent_windows(data.train, config.tokens)
+    kind = read_config(first)["windows"] if is_run(first) else kind  # trained further, it keeps them
     for name in config.parts:
         if config.variants[name].windows == kind:
             why = f"{config.tokens:,} of {len(data.train):,} tokens are read"
@@ -317,7 +320,7 @@ def train_one(
     model = model_config.build_model(data.tokenizer.vocabulary_size, dtype=train.dtype_policy)
     batch_size, length = recipe.batch_size or config.batch_size, config.sequence_length
     steps = options.num_steps(config.tokens, batch_size * length)
-    kind = recipe.windows or baseline_windows(config, data)
+    kind = recipe.windows or baseline_windows(config, data, run.parent)
     windows = training_windows(kind, data.train, batch_size, length, seed)
     training_model, dataset_fn = recipe.fit_inputs(model, windows)
     evaluator = Evaluator(model)
@@ -345,7 +348,7 @@ def train_one(
 def train_parts(config: PartsConfig, folder: pathlib.Path) -> Report:
     """Train all runs that are not finished in `folder`, and report the comparison."""
     data = split_corpus(config.corpus, folder, config.sequence_length + 1, held_out=True)
-    kind = baseline_windows(config, data)
+    kind = baseline_windows(config, data, folder)
     variants = {
         name: (recipe, config.model_config(recipe, data.tokenizer.vocabulary_size))
         for name, recipe in config.variants.items()

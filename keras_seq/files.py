@@ -30,6 +30,8 @@ PARTIAL = re.compile(r"\..*\.(\d+)\.partial.*")
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """Yield a temporary path beside `path`, with its suffix, and rename it to `path` unless an exception is raised."""
     path = pathlib.Path(path)
+    if path.exists() and not path.is_dir():
+        check_regular(path)  # a device or a pipe would be replaced
     stem = path.stem.replace("tfevents", "events")
     temporary = path.with_name(f".{stem}.{os.getpid()}.partial{path.suffix}")
     try:

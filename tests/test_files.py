@@ -34,6 +34,14 @@ def test_after_an_error_the_old_file_is_as_it_was_and_nothing_else_is_there(tmp_
     assert os.listdir(tmp_path) == ["result.txt"]
 
 
+def test_a_pipe_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="it is not a regular file") as error:
+        files.write_text(tmp_path / "pipe", "new")
+    assert error.value.filename == str(tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_what_lies_under_the_temporary_name_is_not_written_through(tmp_path):
     (tmp_path / "elsewhere").write_text("theirs")
     (tmp_path / f".result.{os.getpid()}.partial.txt").symlink_to("elsewhere")

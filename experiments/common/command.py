@@ -139,7 +139,8 @@ def start_or_resume(
             saved = jobs.load_config(folder, config_class)
             config = command_line(config_class, script, doc, arguments, saved, Machine)
             machine.check(config, arguments)
-            yield jobs.apply_changes(folder, saved, config), folder
+            with jobs.changed_options(folder, saved, config) as config:
+                yield config, folder
         return
     config = command_line(config_class, script, doc, arguments, further=Machine)
     if config.smoke:  # tiny sizes of what is not given

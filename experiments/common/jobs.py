@@ -27,7 +27,7 @@ import filelock
 import keras
 
 from keras_seq import training
-from keras_seq.files import leftovers, remove_leftovers, remove_partial_files
+from keras_seq.files import leftovers, remove_leftovers, remove_partial_files, write_bytes
 from keras_seq.ops.dispatch import clear_session
 from keras_seq.runs.folders import dataclass_from_dict, is_run, list_runs
 from keras_seq.training import checkpoints, run_folder
@@ -49,10 +49,28 @@ def run_once(run: pathlib.Path, seed: int, train_one: Callable[[], dict]) -> dic
 
 
 def run_all(runs: Sequence[tuple[pathlib.Path, int, Callable[[], dict]]]) -> list[dict]:
-    """Return the results of runs `(run, seed, train_one)`, as `run_once` does; several jobs share them."""
-    if not is_worker():
-        return [_run_once(*run) for run in runs]
-    return finish_all([(run, functools.partial(_run_once, run, seed, train)) for run, seed, train in runs])
+    """Return the results of runs `(run, seed, train_one)`, as `run_once` does; several jobs share them.
+
+    If some diverge, the others are trained before `TrainingDiverged` is raised.
+    """
+    diverged = []
+
+    def train(*run):
+        try:
+            return _run_once(*run)
+        except training.TrainingDiverged as error:
+            if len(runs) == 1:
+                raise
+            diverged.append(f"{run[0].name}: {str(error).rstrip('.')}.")
+
+    if is_worker():
+        results = finish_all([(run[0], functools.partial(train, *run)) for run in runs])
+    else:
+        results = [train(*run) for run in runs]
+    if diverged:
+        others = "The other runs are finished; keras-seq report compares those of language models."
+        raise training.TrainingDiverged(" ".join([*diverged, others]))
+    return results
 
 
 def _run_once(run, seed, train_one):
@@ -112,8 +130,12 @@ def load_config(folder: pathlib.Path, config_class: type) -> Any:
     raise first_error
 
 
-def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
-    """Check the options changed on resume, write them to the config.json of every run, and return the config."""
+@contextlib.contextmanager
+def changed_options(folder: pathlib.Path, saved: Any, config: Any) -> Iterator[Any]:
+    """Check the options changed on resume, write them to the config.json of every run, and yield the config.
+
+    If a ValueError ends the block and no run has gone on, the options were refused: all files are what they were.
+    """
     config = dataclasses.replace(config, resume=saved.resume, log_dir=saved.log_dir)
     changes = diff(dataclasses.asdict(saved), dataclasses.asdict(config))
     refused = {name: pair for name, pair in changes.items() if not _may_change(leaf_name(name), *pair)}
@@ -124,9 +146,12 @@ def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
             "can only grow, and lists at their end."
         )
     if not changes:
-        return config
+        yield config
+        return
     getattr(config, "check_resumed", lambda saved: None)(saved)
     run_configs = {run: read_config(run) for run in list_runs(folder)}
+    paths = (*folder.glob("*/config.json"), *folder.glob("*/result.json"), folder / SETTINGS)
+    files, steps = {path: path.read_bytes() for path in paths if path.exists()}, _checkpoints(folder)
     with contextlib.ExitStack() as locks:
         for run in run_configs:
             locks.enter_context(lock_run(run))
@@ -139,7 +164,17 @@ def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
         if (folder / SETTINGS).exists():
             write_settings(folder, config)
     print(f"Resuming with changed options: {format_diff(changes)}.")
-    return config
+    try:
+        yield config
+    except ValueError:
+        if _checkpoints(folder) == steps:
+            for path, content in files.items():
+                write_bytes(path, content)
+        raise
+
+
+def _checkpoints(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("step-*.safetensors")}
 
 
 def _may_change(name, before, now):
@@ -196,7 +231,9 @@ def run_workers(script: str, folder: pathlib.Path, number: int) -> None:
         for n in range(number):
             with open(folder / f"job-{n}.log", "a", encoding="utf-8") as log:
                 environment = {**os.environ, **_share(n, max(1, cores // number), gpus), WORKER: str(n)}
-                workers.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
+                streams = {"stdout": log, "stderr": subprocess.STDOUT}
+                # A group of its own: Ctrl-C is for the command, whose SIGTERM would be a second request to stop.
+                workers.append(subprocess.Popen(command, env=environment, process_group=0, **streams))
         while any(worker.poll() is None for worker in workers):
             time.sleep(POLL_SECONDS)
             for name in sorted(set(_finished(folder)) - finished):

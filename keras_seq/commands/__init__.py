@@ -40,5 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         if mistake := check_words(name, words):
             refuse(f"keras-seq {name}: {mistake}")
-        start()
-        importlib.import_module(f"keras_seq.commands.{name}").main(words)
+        try:
+            start()
+            module = importlib.import_module(f"keras_seq.commands.{name}")
+        except KeyboardInterrupt:  # which `module.main` describes
+            sys.exit(130)
+        module.main(words)

@@ -6,6 +6,7 @@ exit status   0 done    1 failures, or diverged training    2 a mistake of the u
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import traceback
@@ -19,6 +20,10 @@ from keras_seq.reports.tables import command
 from keras_seq.runs import folders
 from keras_seq.training import distributed
 
+# of TensorFlow, JAX and torch
+OUT_OF_MEMORY = re.compile(
+    r"^(ResourceExhausted|\w*RuntimeError: RESOURCE_EXHAUSTED|OutOfMemory)|can't allocate memory"
+)
 # a ValueError of theirs is a bug: our checks find mistakes
 LIBRARIES = {"jax", "keras", "numpy", "tensorflow", "torch"}
 
@@ -51,8 +56,7 @@ def exit_with_message(script: str, use_devices: bool = True) -> Iterator[None]:
 
 def _describe(error):
     """Return the sentence that tells the user of an error, and the exit status; None for the sentence of a bug."""
-    tensorflow = sys.modules.get("tensorflow")
-    if isinstance(error, MemoryError) or (tensorflow and isinstance(error, tensorflow.errors.ResourceExhaustedError)):
+    if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}"):
         reason = str(error).splitlines()[0] if str(error) else "allocation failed"
         return f"out of memory ({reason:.200}): choose smaller sizes.", 2
     if isinstance(error, training.TrainingDiverged | training.LostProcess):

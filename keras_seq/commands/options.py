@@ -134,7 +134,8 @@ def groups_not_chosen(config: Any, arguments: Sequence[str] = ()) -> set[str]:
     fields = {field.name: field for field in dataclasses.fields(config)}
     hidden = set()
     for name, field in fields.items():
-        if groups := fields.keys() & {*_choices(field.type)}:
+        groups = {n for n in fields.keys() & {*_choices(field.type)} if dataclasses.is_dataclass(fields[n].type)}
+        if groups:
             chosen = field.default if isinstance(config, type) else getattr(config, name)
             chosen = {chosen} if isinstance(chosen, str) else {*chosen}
             hidden |= groups - (groups & {*arguments} or chosen)

@@ -30,6 +30,8 @@ def start():
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # characters that the terminal's encoding lacks must not raise
             stream.reconfigure(errors="backslashreplace")
+    if sys.stdin is None:  # closed
+        sys.stdin = open(os.devnull)  # noqa: SIM115
     if "KERAS_BACKEND" not in os.environ:
         os.environ["KERAS_BACKEND"] = next(iter(installed_backends()), BACKENDS[0])
     check_backend(os.environ["KERAS_BACKEND"])

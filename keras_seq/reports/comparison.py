@@ -188,12 +188,17 @@ class ComparisonResults:
 
     @functools.cache  # noqa: B019
     def curve(self, model: str, name: str) -> dict[str, list[float]]:
-        """Return the points of a curve of `CURVES`: tokens, seconds, and mean, minimum and maximum over the seeds."""
+        """Return the points of a curve of `CURVES`: tokens, seconds, and mean, minimum and maximum over the seeds.
+
+        The points are those that all seeds have: one may have ended earlier, or have been trained further.
+        """
         split, key = CURVES[name]
-        points = [self._points(row, split, key) for row in self.for_model(model)]
-        tokens, seconds, losses = (np.array(part) for part in zip(*map(np.transpose, points), strict=True))
+        points = [{point[0]: point[1:] for point in self._points(row, split, key)} for row in self.for_model(model)]
+        tokens = sorted(set.intersection(*map(set, points)))
+        seconds, losses = np.array([[each[n] for n in tokens] for each in points]).reshape(len(points), -1, 2).T
+        seconds, losses = seconds.T, losses.T  # [seeds, points]
         return {
-            "tokens": tokens[0].tolist(),
+            "tokens": tokens,
             "seconds": seconds.mean(axis=0).tolist(),
             "mean": losses.mean(axis=0).tolist(),
             "low": losses.min(axis=0).tolist(),

@@ -162,12 +162,12 @@ def report(runs: Sequence[Run | str | os.PathLike[str]], folder: str | os.PathLi
     if folder is not None and os.path.lexists(folder) and not os.path.isdir(folder):
         raise ValueError(f"folder={os.fspath(folder)!r} is a file; expected a folder or an unused name.")
     rows = [_row(path) for path in folders]
-    protocols = {(row["config"].get("validation", {}).get("sha256"), row["val_sequence_length"]): row for row in rows}
+    protocols = {_protocol(row): row for row in rows}
     if len(protocols) > 1:
         first, other, *_ = protocols.values()
         raise ValueError(
-            f"{first['run']} and {other['run']} were validated on other texts, or on windows of other lengths; "
-            "expected runs whose losses are of the same characters."
+            f"{first['run']} and {other['run']} were validated on other texts, by other tokenizers, or on windows of "
+            "other lengths; expected runs whose windows are of the same characters."
         )
     _name_rows(rows)
     names = [row["config"].get("corpus", {}).get("name", "a text") for row in rows]
@@ -179,7 +179,7 @@ def report(runs: Sequence[Run | str | os.PathLike[str]], folder: str | os.PathLi
     with place as folder, plots.style():
         folder.mkdir(parents=True, exist_ok=True)
         results = ComparisonResults(
-            folder, corpora[0], introduction, rows, scored=_scored(rows[0]), tables=tables, options=options
+            folder, corpora[0], introduction, rows, scored=_scored(rows), tables=tables, options=options
         )
         finished = compare_report(results)
         finished.write(folder, "compare")
@@ -195,6 +195,12 @@ def _row(path):
         **{"run": path, "config": config, "flops_per_token": flops, **result},
         "train_flops": None if flops is None else flops * result["train_tokens"],
     }
+
+
+def _protocol(row):
+    config = row["config"]
+    text = config.get("validation", config.get("corpus", {})).get("sha256")  # before 0.2.0, the whole text
+    return text, repr(config.get("tokenizer")), row["val_sequence_length"]
 
 
 def _name_rows(rows):
@@ -231,9 +237,12 @@ def _labels(names, folders):
     return labels
 
 
-def _scored(row):
-    """Return the sample of the validation text that the curves of a run are of, in words; None for all of it."""
-    if not any("val_loss_sample" in line for line in read_metrics(row["run"], "validation")):
-        return None
-    characters = row["config"].get("validation", {}).get("characters", 0)
-    return spread_note(row["config"]["train"]["validation_characters"], characters)
+def _scored(rows):
+    """Return the samples of the validation text that the curves of runs are of, in words; None for all of it."""
+    notes = []
+    for row in rows:
+        total = row["config"].get("validation", {}).get("characters", 0)
+        sampled = any("val_loss_sample" in line for line in read_metrics(row["run"], "validation"))
+        part = row["config"]["train"]["validation_characters"] if sampled else total
+        notes.append(spread_note(part, total) if sampled else "all of the text")
+    return None if {*notes} == {"all of the text"} else "; ".join(dict.fromkeys(notes))

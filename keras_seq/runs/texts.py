@@ -278,9 +278,10 @@ def validation_note(train: training.TrainConfig, validation: Sequence, min_lengt
     part = train.validated_characters(total, min_length)
     if part == total:
         return ""
-    return f"; validating on {spread_note(part, total)} during training, on all of them at the end"
+    unit = "characters" if isinstance(validation, str) else "tokens"
+    return f"; validating on {spread_note(part, total, unit)} during training, on all of them at the end"
 
 
-def spread_note(part: int, total: int) -> str:
-    """Return how many characters of a text a sample has."""
-    return f"{part:,} characters spread over {total:,}"
+def spread_note(part: int, total: int, unit: str = "characters") -> str:
+    """Return how much of a text a sample has."""
+    return f"{part:,} {unit} spread over {total:,}"

@@ -129,6 +129,9 @@ class Trainer:
         self.checkpoint_folder.mkdir(parents=True, exist_ok=True)
         self.config = self._whole_config()
         check_resumable(self.folder, self.config)
+        if (self.folder / "model.keras").exists() and not checkpoints.has_checkpoints(self.checkpoint_folder):
+            expected = "the checkpoints that were there, or another folder"
+            raise CheckpointError(f"{self.folder} has a model, and no checkpoint to go on from; expected {expected}.")
         remove_leftovers(self.folder)
         write_checksummed(self.folder / "config.json", self.config)
         ended, divergence = None, None
@@ -187,6 +190,8 @@ class Trainer:
             checkpoints.save_best_copy(checkpoints.list_checkpoints(self.checkpoint_folder)[-1])
 
         # The steps.
+        if start_step < last_step and distributed.is_first():
+            (self.folder / "result.json").unlink(missing_ok=True)  # of the steps so far
         if start_step < last_step and not validation.out_of_patience:
             for word in words_of_no_effect(model, train, last_step):
                 tqdm.write(word)
@@ -202,7 +207,8 @@ class Trainer:
                 callbacks=[StepSeed(), TerminateOnNonFinite(), logger, validation, saver, progress, *self.callbacks],
             )
         elif start_step:
-            tqdm.write(f"{self.folder} has done all its steps; the files after training are written again.")
+            ended = "has run out of patience" if start_step < last_step else "has done all its steps"
+            tqdm.write(f"{self.folder} {ended}; the files after training are written again.")
 
         model.optimizer.finalize_variable_values(model.trainable_variables)  # as `fit` does
         summaries = self._final_summaries(validation, logger)

@@ -52,6 +52,29 @@ def test_between_trainings_a_stop_prints_how_to_resume(run, number, capfd):
     assert capfd.readouterr().err.endswith(run.line)
 
 
+class JaxRuntimeError(RuntimeError):
+    """JAX's, by its name."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("no room"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory: 9 bytes"),
+        JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes."),
+    ],
+)
+def test_out_of_memory_is_a_sentence_on_every_backend(error, capsys):
+    @exit_with_message("script")
+    def fails():
+        raise error
+
+    with pytest.raises(SystemExit) as stop:
+        fails()
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.endswith("): choose smaller sizes.\n")
+
+
 def test_without_runs_to_resume_an_unread_output_ends_the_script_silently(monkeypatch, capfd):
     monkeypatch.setattr(sys, "stdout", Gone())
     lines = iter("abc")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from experiments.common.command import Machine
 from keras_seq.commands.options import (
     CorpusName,
+    check_effects,
     check_multiple,
     check_together,
     check_unique,
@@ -42,6 +43,8 @@ class Config:
     corpus: CorpusName = "pydoc"
     models: tuple[Literal["lstm", "gru"], ...] = ("lstm",)
     """Models."""
+    match: Literal["tokens", "flops"] = "flops"
+    """What is equal."""
     tokens: int = 10
     """Budget."""
     patience: int | None = 5
@@ -107,6 +110,12 @@ def test_an_option_has_the_value_of_its_type(arguments, field, value):
 def test_a_mistake_is_named_with_what_may_have_been_meant(fails, arguments, words):
     message = fails(parse_all, *arguments.split())
     assert all(word in message for word in words), message
+
+
+def test_a_choice_that_is_the_name_of_a_number_hides_no_options():
+    check_effects(Config(), ["--match", "flops", "--tokens", "5"])
+    with pytest.raises(ValueError, match=r"^--gru\.units: it has no effect here; expected gru among the chosen"):
+        check_effects(Config(), ["--gru.units", "5"])
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import sys
 import keras
 import pytest
 
-from keras_seq.commands.start import QuietTensorFlow, check_backend, filtered_stderr
+from keras_seq.commands.start import QuietTensorFlow, check_backend, filtered_stderr, start
 from keras_seq.runs.finished_run import read_standard_input
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -21,6 +21,14 @@ I0000 00:00:1795250289.000000   14022 cpu_feature_guard.cc:227] This TensorFlow 
 To enable the following instructions: AVX512F, in other operations, rebuild TensorFlow
 
 """
+
+
+def test_a_closed_standard_input_is_empty(monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    monkeypatch.setattr("sys.meta_path", [*sys.meta_path])
+    start()
+    assert read_standard_input() == ""
+    sys.stdin.close()
 
 
 def test_known_notes_are_dropped_and_everything_else_comes_through(capfd):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from experiments.common.jobs import apply_changes
+from experiments.common.jobs import changed_options
 from experiments.compare import __main__ as compare
 from experiments.compare.recall import TASK, RecallSettings, recall_results, recall_runs
 from experiments.compare.settings import CompareConfig
@@ -221,8 +221,9 @@ def test_without_steps_nothing_recalls_and_an_older_folder_has_the_default(tmp_p
 
 def test_after_a_sweep_runs_get_no_longer_as_they_would_get_other_rates(tmp_path):
     swept = CompareConfig(sweep="learning-rate", tokens=2000)
-    with pytest.raises(ValueError, match="--tokens 3000: expected 2000, for which --sweep"):
-        apply_changes(tmp_path, swept, dataclasses.replace(swept, tokens=3000))
+    longer = changed_options(tmp_path, swept, dataclasses.replace(swept, tokens=3000))
+    with pytest.raises(ValueError, match="--tokens 3000: expected 2000, for which --sweep"), longer:
+        pass
 
 
 def test_a_transformer_of_before_its_gate_and_convolution_stays_what_it_was():

@@ -23,7 +23,7 @@ from keras_seq.commands import exit_status
 from keras_seq.files import write_json
 from keras_seq.runs import folders
 from keras_seq.runs.folders import check_same_corpus
-from keras_seq.training import TrainingInterrupted, load_result, run_folder
+from keras_seq.training import TrainingDiverged, TrainingInterrupted, load_result, run_folder
 from keras_seq.training.run_folder import lock_run
 from tests.experiments import jobs_run
 from tests.training.ends import end as runs_end
@@ -240,6 +240,48 @@ def test_a_folder_in_which_another_process_works_is_refused_and_nothing_changes(
     with _begin("--resume", str(folder)), pytest.raises(BlockingIOError):
         resume(folder / "gru-seed0")
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_options_that_the_experiment_refuses_leave_the_folder_as_it_was_unless_a_run_went_on(folder):
+    before = contents(folder)
+    with pytest.raises(ValueError, match="refused"), _begin("--resume", str(folder), "--tokens", "80"):
+        raise ValueError("refused")
+    assert contents(folder) == before
+    assert load_result(folder / "gru-seed0") == {"loss": 1.0}
+
+    def go_on_and_fail():
+        (folder / "rnn-seed0/checkpoints").mkdir()
+        (folder / "rnn-seed0/checkpoints/step-00000080.safetensors").touch()
+        raise ValueError("refused")
+
+    with pytest.raises(ValueError, match="refused"), _begin("--resume", str(folder), "--tokens", "80"):
+        go_on_and_fail()
+    assert resume(folder)[0].tokens == 80
+
+
+def test_a_run_that_diverges_does_not_keep_the_others_from_being_trained(tmp_path):
+    trained = []
+
+    def train(name):
+        trained.append(name)
+        if name == "b":
+            raise TrainingDiverged("The loss was NaN.")
+        return {}
+
+    with pytest.raises(TrainingDiverged, match=r"^b: The loss was NaN\. The other runs are finished"):
+        jobs.run_all([(tmp_path / name, 0, lambda name=name: train(name)) for name in "abc"])
+    assert trained == ["a", "b", "c"]
+
+
+def test_a_terminal_stops_the_command_and_not_its_workers(tmp_path, monkeypatch):
+    """Ctrl-C goes to the group of the command: workers of the same group would hear it beside the command's SIGTERM."""
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nps -o pgid= -p $$\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(jobs.sys, "executable", str(program))
+    monkeypatch.setattr(jobs, "POLL_SECONDS", 0.01)
+    jobs.run_workers("experiments.compare", tmp_path, 1)
+    assert int((tmp_path / "job-0.log").read_text()) != os.getpgrp()
 
 
 def test_what_kills_have_left_is_removed_also_beside_the_runs_and_from_runs_that_are_finished(folder):

@@ -71,6 +71,19 @@ def results(tmp_path):
     return ComparisonResults(tmp_path, f"my {HOSTILE}.txt", f"Of {HOSTILE}.", rows, baselines, options=options)
 
 
+def test_a_curve_has_the_points_that_all_seeds_have(results):
+    """One seed was trained to 250 tokens first, and has a point there; another ended at 200."""
+    run = results.rows[0]["run"]
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    lines.insert(2, json.dumps({"tokens": 250, "split": "train", "seconds": 2.5, "loss": 9.0}))
+    (run / "metrics.jsonl").write_text("\n".join(lines))
+    assert results.curve("lstm", "train loss")["tokens"] == [100, 200, 300]
+    assert results.curve("lstm", "train loss")["mean"] == [3.0, 2.5, 2.0]  # seeds 0 and 1: 3.5 and 2.5 at first
+    other = results.rows[3]["run"] / "metrics.jsonl"
+    other.write_text("".join(line + "\n" for line in other.read_text().splitlines() if '"tokens": 300' not in line))
+    assert results.curve("transformer", "train loss")["tokens"] == [100, 200]
+
+
 def test_the_note_on_the_text_is_in_the_report_and_on_the_page(results):
     for note, times in (("13% of it <is> copied.", 1), (None, 0)):
         annotated = dataclasses.replace(results, note=note)

@@ -76,12 +76,29 @@ def test_seeds_are_one_model_and_other_settings_of_a_model_have_the_names_of_the
 
 @pytest.mark.parametrize(
     ("config", "result"),
-    [({"validation": {"sha256": "ab", "characters": 9, "sequence_length": 12}}, {}), ({}, {"val_sequence_length": 13})],
+    [
+        ({"validation": {"sha256": "ab", "characters": 9, "sequence_length": 12}}, {}),
+        ({"tokenizer": {"kind": "bpe", "digest": "ab"}}, {}),
+        ({}, {"val_sequence_length": 13}),
+    ],
 )
 def test_losses_of_other_characters_are_not_compared(trained, changed, config, result):
     run, other = trained().folder, changed("other", config, result)
-    with pytest.raises(ValueError, match=f"^{run} and {other} were validated on other texts, or on windows of other"):
+    with pytest.raises(ValueError, match=f"^{run} and {other} were validated on other texts, by other tokenizers"):
         report([run, other])
+
+
+def test_a_sample_is_noted_also_where_only_another_run_has_it(trained, changed):
+    run, other = trained().folder, changed("other", {"windows": "random"})
+    lines = (other / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert not any("_sample" in line for line in lines)
+    sampled = lines[-1].replace('"val_loss"', '"val_loss_sample"').replace("_streaming", "_streaming_sample")
+    (other / "metrics.jsonl").write_text("\n".join([*lines, sampled]) + "\n", encoding="utf-8")
+    config = read_config(other)
+    sample = {**config, "train": {**config["train"], "validation_characters": 20}}
+    write_checksummed(other / "config.json", sample)
+    total = config["validation"]["characters"]
+    assert report([run, other]).results.scored == f"all of the text; 20 characters spread over {total:,}"
 
 
 def test_a_folder_that_is_no_finished_run_is_refused_with_what_to_name(trained, changed, tmp_path, fails):

@@ -165,6 +165,21 @@ def test_intervals_may_change_at_a_step_that_is_none_of_theirs(line):
 
 
 @pytest.mark.usefixtures("whole")
+def test_a_model_without_checkpoints_is_not_trained_anew_and_a_result_of_fewer_steps_goes(line, tmp_path):
+    result, checkpoints_folder = tmp_path / "run/result.json", tmp_path / "run/checkpoints"
+    result.touch()
+    line(batches=none)
+    assert result.exists()
+    with pytest.raises(Killed):
+        line(steps=12, callbacks=[DiesAt(10)])
+    assert not result.exists()
+    (tmp_path / "run/model.keras").touch()
+    shutil.rmtree(checkpoints_folder)
+    with pytest.raises(CheckpointError, match="has a model, and no checkpoint to go on from; expected the checkpoints"):
+        line(steps=12)
+
+
+@pytest.mark.usefixtures("whole")
 def test_a_longer_run_goes_on_where_the_shorter_ended_and_a_shorter_is_refused(line):
     longer = line(steps=12)
     assert_same(longer, line("at once", steps=12))  # this learning rate has no end to move
@@ -332,7 +347,7 @@ def test_a_stop_in_a_step_that_diverges_is_heard_after_the_way_back(line):
     assert stop.value.path.name == "step-00000006.safetensors"
 
 
-def test_patience_ends_the_training_once_and_for_all(line, tmp_path):
+def test_patience_ends_the_training_once_and_for_all(line, tmp_path, capsys):
     losses = [3.0, 2.0, 2.5, 2.6]
     _, logged = line(losses=losses, patience=2, steps=24, log_every=3)
     assert [entry["step"] for entry in logged if entry["split"] == "validation"] == [2, 4, 6, 8]
@@ -341,6 +356,7 @@ def test_patience_ends_the_training_once_and_for_all(line, tmp_path):
 
     _, again = line(batches=none, patience=2, steps=24, log_every=3)
     assert again == logged
+    assert "run has run out of patience; the files" in capsys.readouterr().out
     (best,) = (v for name, v in load_file(tmp_path / "run/checkpoints/best.safetensors").items() if "iteration" in name)
     assert best == 4
 
