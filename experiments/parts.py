@@ -14,6 +14,7 @@ the 95 % interval of its difference is below zero. The validation split is not r
 """
 
 import dataclasses
+import math
 import pathlib
 import statistics
 from collections.abc import Callable, Sequence
@@ -268,7 +269,8 @@ def table(variants: Sequence[Variant]) -> Table:
 
     def interval(variant):
         d = variant.difference
-        return "" if d is None else f"{d.mean:+.4f} ({d.low:+.4f} to {d.high:+.4f})"
+        bounds = f" ({d.low:+.4f} to {d.high:+.4f})" if d and math.isfinite(d.low) else ""
+        return "" if d is None else f"{d.mean:+.4f}{bounds}"
 
     def speed(variant):
         return statistics.median(run["train_tokens"] / run["train_seconds"] for run in variant.runs)

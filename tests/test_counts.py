@@ -25,9 +25,9 @@ COUNTS = {  # what is counted: at most
     "lines of a file": 400,
     "lines of keras_seq": 38_605,
     "files of keras_seq": 214,
-    "lines of experiments": 9_170,
+    "lines of experiments": 9_172,
     "files of experiments": 45,
-    "lines of tests": 43_550,
+    "lines of tests": 43_565,
     "foreign private names": 4,
 }
 CALLS = {

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 import statistics
+import types
 
 import keras
 import numpy as np
@@ -17,6 +18,7 @@ from keras_seq.layers.introspection import iter_layers
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.runs.folders import dataclass_from_dict
 from keras_seq.runs.texts import SplitCorpus
+from keras_seq.training.run_folder import write_checksummed
 from tests.conftest import often
 
 SIZES = {"transformer": TransformerConfig(16, 2, 4, 32), "lstm": LSTMConfig(8, 32)}
@@ -59,6 +61,7 @@ def test_parts_are_told_by_their_intervals():
 def test_one_seed_gives_no_interval(drawn):
     variants = study.by_variant(rows(baseline=[2], other=[1]))
     assert "not certainly different: other -1.0000 (one seed, so no interval)" in study.verdict(variants)
+    assert [row[3] for row in study.table(variants).rows] == ["", "-1.0000"]
     (axes,) = drawn(study.plot, pathlib.Path(), variants)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["other"]
     assert "no other variant" in study.verdict(study.by_variant(rows(baseline=[2])))
@@ -106,6 +109,17 @@ def test_no_other_model_has_the_part(baselines):
         PartsConfig("lstm", ("tied", "sinks"))
     assert [*PartsConfig("lstm", ("tied",)).variants] == ["baseline", "tied"]
     assert [*PartsConfig("lstm").variants] == ["baseline", *PARTS["lstm"]]
+
+
+def test_a_longer_training_keeps_the_windows_of_the_shorter(tmp_path):
+    config = dataclasses.replace(SMALL["lstm"], tokens=50, parts=("tied",))
+    data = types.SimpleNamespace(train=range(40))
+    assert study.baseline_windows(config, data, tmp_path) == "stateful"
+    (tmp_path / "baseline-seed0").mkdir()
+    write_checksummed(tmp_path / "baseline-seed0/config.json", {"windows": "random"})
+    assert study.baseline_windows(config, data, tmp_path) == "random"
+    with pytest.raises(ValueError, match=r"--parts random-windows: the baseline has random windows too, as 50 of 40"):
+        study.baseline_windows(dataclasses.replace(config, parts=("random-windows",)), data, tmp_path)
 
 
 def test_the_second_head_predicts_the_token_after_the_next(baselines):
