@@ -30,8 +30,11 @@ class Dense(Layer, keras.layers.Dense):
 
     def build(self, inputs_shape):
         """Create the matrix and the bias for inputs `[..., D]`."""
+        rank, self.lora_rank = self.lora_rank, None  # which Keras would add before there is a matrix here
         super().build(inputs_shape)
         self.kernel = self.weights[0]  # the bias is the second
+        if rank:
+            self.enable_lora(rank, self.lora_alpha)
 
     def call(self, inputs):
         """Map `[..., D]` to `[..., units]`."""

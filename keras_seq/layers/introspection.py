@@ -1,5 +1,7 @@
 """Walk through the layers of a model, test their properties, and compute the gates of recurrent layers."""
 
+import itertools
+
 import keras
 from keras import ops
 
@@ -59,11 +61,11 @@ def iter_layers(layer, attributes: bool = False):
 def _walk(layer, path, attributes, visited, is_unnamed):
     if id(layer) in visited:
         return
-    visited.add(id(layer))
+    visited |= {id(layer), path}
     yield path, layer
     values = vars(layer).values() if attributes else (getattr(layer, name, None) for name in INNER_LAYERS)
     for child in layers_in(values):
-        child_path = path if is_unnamed(layer, child) else _join(path, child)
+        child_path = path if is_unnamed(layer, child) else _join(path, child, visited)
         yield from _walk(child, child_path, attributes, visited, is_unnamed)
 
 
@@ -73,8 +75,12 @@ def _is_unnamed(parent, child):
     return isinstance(parent, Stateful) and isinstance(child, keras.Model)
 
 
-def _join(path, child):
-    return f"{path}/{child.name}".lstrip("/")
+def _join(path, child, visited):
+    """Return the path of a child; one of the same name as another has a number, as a second member of an ensemble."""
+    name = f"{path}/{child.name}".lstrip("/")
+    if name not in visited or id(child) in visited:
+        return name
+    return next(other for n in itertools.count(2) if (other := f"{name}_{n}") not in visited)
 
 
 def has_time_loop(model) -> bool:

@@ -9,7 +9,7 @@ from keras_seq import checks
 from keras_seq.layers.base.configuration import deserialized
 from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import ExplicitState, has_explicit_state, shapes
-from keras_seq.layers.introspection import has_implicit_state, iter_layers
+from keras_seq.layers.introspection import has_implicit_state, is_non_causal, iter_layers
 from keras_seq.layers.normalization import NORMALIZATIONS, make_normalization
 from keras_seq.layers.recurrent.base import RNNInterface
 from keras_seq.ops import tensor_checks
@@ -33,9 +33,10 @@ def accepts_reset_mask(layer) -> bool:
 
 
 def check_separates_documents(layers) -> None:
-    """Raise if a layer has a state and takes no reset mask, so that one document would see another."""
+    """Raise if a layer reads other positions and takes no reset mask, so that one document would see another."""
     for layer in layers:
-        if has_explicit_state(layer) and not accepts_reset_mask(layer):
+        mixes = has_explicit_state(layer) or has_implicit_state(layer) or is_non_causal(layer)
+        if mixes and not accepts_reset_mask(layer):
             raise ValueError(
                 f"{layer.name} ({type(layer).__name__}) takes no reset_mask, so documents in one row would not be "
                 "separate: leave out document_token, or choose another layer."

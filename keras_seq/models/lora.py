@@ -68,11 +68,13 @@ def enable_lora(
     for path in (path for path, weight in saved.items() if id(weight) in matrices):
         raise ValueError(f"{path} is in modules_to_save and gets an addition; expected one of the two.")
     for weight in named_weights(model).values():
-        _freeze(weight)
+        if not is_adapter(weight):  # of an earlier call, with other patterns
+            weight.trained_before_lora = getattr(weight, "trained_before_lora", weight.trainable)
+            weight.trainable = False
     for layer in layers.values():
         layer.enable_lora(rank, lora_alpha)
     for weight in saved.values():
-        _thaw(weight)
+        weight.trainable = weight.trained_before_lora or getattr(weight, "was_trainable", False)
     return sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
 
 
@@ -81,7 +83,7 @@ def merge_lora(model: keras.Model) -> None:
     for _, layer in _layers(model, "lora"):
         layer.merge_lora()
     for weight in named_weights(model).values():
-        _thaw(weight)
+        weight.trainable = weight.__dict__.pop("trained_before_lora", weight.trainable)
 
 
 def _freeze(weight):
@@ -100,7 +102,10 @@ def save_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
     matrices = [matrix for _, layer in _layers(model, "lora") for matrix in layer.matrices.values()]
     if not matrices:
         raise ValueError(f"{model.name} has no adapters; expected a model after enable_lora.")
-    metadata = {"lora_rank": str(matrices[0].lora_rank), "lora_alpha": str(matrices[0].lora_alpha)}
+    sizes = sorted({(matrix.lora_rank, matrix.lora_alpha) for matrix in matrices})
+    if len(sizes) > 1:
+        raise ValueError(f"{model.name} has adapters of (lora_rank, lora_alpha) {sizes}; a file holds those of one.")
+    metadata = {"lora_rank": str(sizes[0][0]), "lora_alpha": str(sizes[0][1])}
     beside = {key: w for key, w in named_weights(model).items() if w.trainable and not is_adapter(w)}
     arrays = {key: ops.convert_to_numpy(weight) for key, weight in {**_adapters(model), **beside}.items()}
     with atomic_write(path) as temporary:

@@ -146,6 +146,8 @@ def overflows(values: np.ndarray, dtype) -> bool:
 # The tokenizer.
 
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+FLAGS = {"single_word", "lstrip", "rstrip", "normalized", "special"}  # of an added token
+WORD_PIECE = ("pad", "unk", "cls", "sep", "mask")
 BOOLEANS = ("do_lower_case", "tokenize_chinese_chars", "strip_accents", "add_prefix_space")  # null: the default
 
 
@@ -161,8 +163,13 @@ def read_tokenizer_files(folder: pathlib.Path, model_type: str, vocabulary_size:
         if (folder / "tokenizer.json").exists():
             pipeline = read_text(folder / "tokenizer.json")
         elif (folder / "vocab.txt").exists():
-            pipeline = _word_piece(folder / "vocab.txt", options)
+            pipeline = _word_piece(folder / "vocab.txt", options, special)
         elif model_type == "gpt2" and (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
+            if options.get("add_bos_token") or options.get("add_eos_token"):
+                raise PretrainedError(
+                    f"{options_file}: add_bos_token or add_eos_token is true; expected tokenizer.json beside it: load "
+                    "the tokenizer once by transformers' AutoTokenizer and save it."
+                )
             pipeline = _byte_pairs(folder, options, special)
         elif (folder / "tokenizer.model").exists() or (folder / "vocab.json").exists():
             raise PretrainedError(
@@ -171,9 +178,10 @@ def read_tokenizer_files(folder: pathlib.Path, model_type: str, vocabulary_size:
             )
         else:
             return None
-        return PretrainedTokenizer(
-            pipeline, vocabulary_size, chat_template=_chat_template(folder, options), special_tokens=special
-        )
+        more = {"chat_template": _chat_template(folder, options), "special_tokens": special}
+        tokenizer = PretrainedTokenizer(pipeline, vocabulary_size, **more)
+        whole = _with_added_tokens(pipeline, folder, options, special, vocabulary_size)
+        return tokenizer if whole == pipeline else PretrainedTokenizer(whole, vocabulary_size, **more)
     except (TokenizerError, OSError, ValueError) as error:
         if isinstance(error, PretrainedError):
             raise
@@ -202,10 +210,31 @@ def _chat_template(folder, options):
     return template
 
 
-def _word_piece(path, options):
+def _with_added_tokens(text, folder, options, special, vocabulary_size):
+    """Return the pipeline with the tokens that the other files name and it has not added, as transformers adds them."""
+    listed = read_json(folder / "added_tokens.json") if (folder / "added_tokens.json").exists() else {}
+    flags = {}
+    for id, token in (options.get("added_tokens_decoder") or {}).items():
+        name = _content("added_tokens_decoder", token)
+        listed[name] = int(id)
+        flags[name] = {flag: token[flag] for flag in FLAGS & {*token}} if isinstance(token, dict) else {}
+    pipeline = tokenizers.Tokenizer.from_str(text)
+    known = {token.content for token in pipeline.get_added_tokens_decoder().values()}
+    names = [*dict.fromkeys(n for n in (*sorted(listed, key=listed.get), *special.values()) if n not in known)]
+    for name in names:
+        if pipeline.token_to_id(name) is not None or pipeline.get_vocab_size() < vocabulary_size:
+            pipeline.add_special_tokens([AddedToken(name, **{"special": True, **flags.get(name, {})})])
+    for name, id in listed.items():
+        if (other_id := pipeline.token_to_id(name)) not in (id, None):
+            raise PretrainedError(f"{folder} has {name!r} as id {id} and as {other_id}; expected one of them.")
+    return pipeline.to_str() if names else text
+
+
+def _word_piece(path, options, special):
     tokens = read_text(path).split("\n")
     token_to_id = {token: id for id, token in enumerate(tokens) if token}
-    pipeline = tokenizers.Tokenizer(models.WordPiece(token_to_id, unk_token="[UNK]", max_input_chars_per_word=100))
+    pad, unknown, first, last, hidden = (special.get(f"{n}_token", f"[{n.upper()}]") for n in WORD_PIECE)
+    pipeline = tokenizers.Tokenizer(models.WordPiece(token_to_id, unk_token=unknown, max_input_chars_per_word=100))
     pipeline.normalizer = normalizers.BertNormalizer(
         lowercase=options.get("do_lower_case") is not False,
         handle_chinese_chars=options.get("tokenize_chinese_chars") is not False,
@@ -213,13 +242,13 @@ def _word_piece(path, options):
     )
     pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     pipeline.decoder = decoders.WordPiece(prefix="##")
-    special = [token for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") if token in token_to_id]
-    pipeline.add_special_tokens([AddedToken(token, special=True) for token in special])
-    if {"[CLS]", "[SEP]"} <= {*special}:
+    present = [token for token in (pad, unknown, first, last, hidden) if token in token_to_id]
+    pipeline.add_special_tokens([AddedToken(token, special=True) for token in present])
+    if {first, last} <= {*present}:
         pipeline.post_processor = processors.TemplateProcessing(
-            single="[CLS] $A [SEP]",
-            pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-            special_tokens=[(token, token_to_id[token]) for token in ("[CLS]", "[SEP]")],
+            single=f"{first} $A {last}",
+            pair=f"{first} $A {last} $B:1 {last}:1",
+            special_tokens=[(token, token_to_id[token]) for token in (first, last)],
         )
     return pipeline.to_str()
 

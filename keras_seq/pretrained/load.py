@@ -24,7 +24,10 @@ from keras_seq.pretrained.tensor_table import initialize, match, set_first_value
 from keras_seq.tokenizers.base import Tokenizer
 
 FILES = ("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", "chat_template.jinja")
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt")
+TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "added_tokens.json"),
+    *("vocab.txt", "vocab.json", "merges.txt"),
+)
 
 
 @dataclasses.dataclass(frozen=True)

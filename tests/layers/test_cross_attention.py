@@ -105,3 +105,18 @@ def test_wrong_use():
     layer(x, context=context)
     with pytest.raises(ValueError, match="context=None and state=None"):
         layer(x)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_position_that_a_query_may_not_see_is_not_seen_whatever_is_there(randomize, bad):
+    layer = CrossAttention(2)
+    x, context = inputs()
+    layer(x, context=context)
+    randomize(layer)
+    allowed = np.ones((B, T, S), bool)
+    allowed[:, 0, 1] = False
+    expected = numpy(layer(x, context=context, attention_mask=allowed))
+    context[:, 1] = bad
+    y = numpy(layer(x, context=context, attention_mask=allowed))
+    np.testing.assert_allclose(y[:, 0], expected[:, 0], atol=1e-6)
+    assert np.isnan(y[:, 1:]).all()

@@ -132,3 +132,38 @@ def test_a_transformer_block_and_a_stateful_layer_pass_it_on(randomize):
     again = numpy(stateful(x, reset_mask, training=True))
     np.testing.assert_allclose(again[0], expected[0], atol=2e-5)  # it begins with a document
     assert not np.allclose(again[1, 0], expected[1, 0], atol=1e-3)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@often("name", ["GRU", *ATTENTION], ("forgetting", "ALiBi, window"))
+def test_nothing_of_a_call_without_documents_is_in_the_document_that_begins_after_it(make, name, bad):
+    layer = make(name)
+    x = inputs()[0][:, :6]
+    before, begins = x.copy(), np.zeros((2, 6), bool)
+    before[:, 3], begins[:, 0] = bad, True
+    state = layer.get_initial_state(2, **({"capacity": 18} if name in ATTENTION else {}))
+    _, state = layer(before, state=state, return_state=True)
+    y, state = layer(x, state=state, return_state=True, reset_mask=begins)
+    later, _ = layer(x, state=state, return_state=True)
+    whole = layer(np.concatenate([x, x], axis=1))
+    np.testing.assert_allclose(np.concatenate([numpy(y), numpy(later)], axis=1), numpy(whole), atol=1e-5)
+
+
+@often("name", ["GRU", *ATTENTION], ("rotary", "forgetting"))
+def test_gradients_go_through_the_state(make, name):
+    """Pieces of two, one and three positions have the gradients of all at once, on TensorFlow's tape."""
+    tf = pytest.importorskip("tensorflow")
+    layer = make(name)
+    x = tf.constant(inputs()[0][:, :6])
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        whole = tf.reduce_sum(layer(x) ** 2)
+        state = layer.get_initial_state(2, **({"capacity": 8} if name in ATTENTION else {}))
+        pieces = 0.0
+        for piece in tf.split(x, (2, 1, 3), axis=1):
+            y, state = layer(piece, state=state, return_state=True)
+            pieces += tf.reduce_sum(y**2)
+    variables = [x, *(weight.value for weight in layer.trainable_weights)]
+    for one, other in zip(tape.gradient(whole, variables), tape.gradient(pieces, variables), strict=True):
+        one, other = (tf.convert_to_tensor(gradient) for gradient in (one, other))
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)

@@ -244,3 +244,18 @@ def test_a_block_of_layers_without_an_explicit_state_has_none(layer):
     for call in (lambda: block(inputs(), return_state=True), lambda: Carrying(block, B)(inputs(), training=True)):
         with pytest.raises(ValueError, match=f"{layer.name} keeps no state between calls, so .* has none"):
             call()
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        lambda: keras.layers.GRU(4, return_sequences=True),
+        lambda: keras.layers.Conv1D(4, 3, padding="causal"),
+        lambda: keras.layers.Bidirectional(keras.layers.GRU(2, return_sequences=True)),
+    ],
+)
+def test_documents_are_refused_where_a_layer_cannot_separate_them(inner):
+    layer, x = PreNormResidual([inner()]), np.ones((1, 3, 4), "float32")
+    layer(x)
+    with pytest.raises(ValueError, match="takes no reset_mask, so documents in one row would not be separate"):
+        layer(x, reset_mask=np.array([[True, False, True]]))

@@ -5,7 +5,8 @@ from keras import ops
 
 from keras_seq.evaluation import Evaluator
 from keras_seq.generation import TextGenerator
-from keras_seq.models import BiLSTMConfig, Ensemble, LanguageModel, LSTMConfig, TransformerConfig, assert_causal
+from keras_seq.layers.introspection import named_weights
+from keras_seq.models import BiLSTMConfig, Ensemble, LanguageModel, LSTMConfig, TransformerConfig, assert_causal, lora
 from keras_seq.saving import load_untrusted_model, save_model
 from keras_seq.tokenizers import CharacterTokenizer
 
@@ -145,3 +146,15 @@ def test_a_document_token_that_a_member_refuses_is_that_of_none(average, monkeyp
     with pytest.raises(ValueError, match="no reset_mask"):
         average.document_token = 4
     assert [member.document_token for member in average.members] == [None] * len(average.members)
+
+
+def test_members_of_one_name_have_paths_of_their_own():
+    members = [LSTMConfig(4, units=5).build_model(7) for _ in range(2)]
+    ensemble = Ensemble(members)
+    ensemble.build((None, None))
+    weights = named_weights(ensemble)
+    assert len(weights) == len(ensemble.weights)
+    assert {id(weight) for weight in weights.values()} == {id(weight) for weight in ensemble.weights}
+    assert weights["lstm_2/head/bias"] is members[1].head.bias
+    lora.set_trainable(ensemble, ["*head/bias"])
+    assert [id(w) for w in ensemble.trainable_weights] == [id(member.head.bias) for member in members]

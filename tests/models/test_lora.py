@@ -172,6 +172,30 @@ def test_modules_to_save_are_trained_and_saved_with_the_adapters(randomize, tmp_
     assert len(again.trainable_weights) == len(model.trainable_weights)
 
 
+def test_additions_of_two_calls_are_trained_and_merged_to_what_was_trained_before(tmp_path):
+    model = CONFIGS["lstm"].build_model(V)
+    lora.set_trainable(model, ["*bias"])
+    before = untrained(model)
+    lora.enable_lora(model, 2, 2, patterns=["lstm_0"])
+    lora.enable_lora(model, 2, 8, patterns=["lstm_1"])
+    assert len(model.trainable_weights) == 8
+    with pytest.raises(ValueError, match=r"\[\(2, 2\), \(2, 8\)\]; a file holds those of one"):
+        lora.save_adapters(model, tmp_path / "x.safetensors")
+    lora.merge_lora(model)
+    assert untrained(model) == before
+
+
+def test_a_dense_layer_can_be_made_with_lora(randomize):
+    layer = layers.Dense(3, lora_rank=2, lora_alpha=4)
+    x = np.ones((1, 5), "float32")
+    layer(x)
+    assert len(randomize(layer).trainable_weights) == 3  # A, B and the bias
+    kernel, bias, a, b = (
+        ops.convert_to_numpy(w) for w in (layer._kernel, layer.bias, *layer.matrices["kernel"].lora_variables)
+    )
+    np.testing.assert_allclose(ops.convert_to_numpy(layer(x)), x @ (kernel + 2 * a @ b) + bias, atol=1e-5)
+
+
 def test_mistakes_are_named(tmp_path):
     model = CONFIGS["lstm"].build_model(V)
     with pytest.raises(ValueError, match="rank=0"):

@@ -145,6 +145,45 @@ def test_vocab_json_and_merges_give_the_ids_of_gpt2(byte_pairs, tmp_path):
     same_ids(tokenizer, theirs)
 
 
+PAD = {"content": "<pad>", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False, "special": True}
+
+
+@pytest.mark.parametrize("form", ["vocab.txt", "merges", "tokenizer.json"])
+def test_tokens_that_other_files_add_or_name_are_those_of_transformers(byte_pairs, tmp_path, form):
+    folder, _ = byte_pairs
+    texts = ["low <pad>lakes", "the low zzz", "<pad> of", ""]
+    if form == "vocab.txt":
+        words = ["<unk>", "<s>", "</s>", "the", "low", "##er", "lakes", "of"]
+        (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+        options = {"tokenizer_class": "BertTokenizer", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>"}
+        size, kind = len(words), "bert"
+    else:
+        text = (folder / "tokenizer.json").read_text()
+        model, options, kind = json.loads(text)["model"], {"tokenizer_class": "GPT2Tokenizer"}, "gpt2"
+        size = len(model["vocab"])
+        if form == "merges":
+            (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
+            (tmp_path / "merges.txt").write_text("".join(f"{' '.join(pair)}\n" for pair in model["merges"]))
+        else:
+            (tmp_path / "tokenizer.json").write_text(text)
+            options = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    options |= {"pad_token": "<pad>", "added_tokens_decoder": {f"{size}": PAD}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(options))
+    tokenizer = read_tokenizer_files(tmp_path, kind, size + 1)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert tokenizer.pad_token_id == theirs.pad_token_id == size
+    for text in texts:
+        assert tokenizer.encode(text).tolist() == theirs(text)["input_ids"]
+    assert read_tokenizer_files(tmp_path, kind, size).pad_token_id == 0  # an id that the model has not
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**options, "added_tokens_decoder": {"3": PAD}}))
+    with pytest.raises(PretrainedError, match=f"has '<pad>' as id 3 and as {size}"):
+        read_tokenizer_files(tmp_path, kind, size + 1)
+    if form == "merges":
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({**options, "add_bos_token": True}))
+        with pytest.raises(PretrainedError, match=r"add_bos_token or add_eos_token is true; expected tokenizer\.json"):
+            read_tokenizer_files(tmp_path, kind, size + 1)
+
+
 @pytest.mark.parametrize("kind", ["characters", "characters-oov", "wordpiece", "bpe"])
 def test_what_is_written_transformers_reads(tmp_path, kind):
     corpus = "".join(TEXTS)

@@ -97,10 +97,16 @@ def appended_segments(cache, segments):
 
 
 def without_earlier_documents(cache, segments):
-    """Mark the slots of all documents but the last as empty, and forget their keys, which may be NaN."""
+    """Mark the slots of all documents but the last as empty, and forget their keys and values, which may be NaN."""
     is_last = ops.equal(segments, ops.max(segments, axis=1, keepdims=True))
     position = ops.where(is_last, cache["position"], -1)
-    return {**cache, "key": where_valid(is_last, cache["key"]), "position": position}
+    slots = {name: where_valid(is_last, cache[name]) for name in ("key", "value")}
+    return {**cache, **slots, "position": position}
+
+
+def finite_slots(k, v):
+    """Return which slots `[B, S]` hold numbers, of keys `[B, S, G, K]` and values `[B, S, G, K']`."""
+    return ops.logical_and(*(ops.all(ops.isfinite(part), axis=(2, 3)) for part in (k, v)))
 
 
 def append_to_window(cache, slots, is_masked: bool, segments=None):

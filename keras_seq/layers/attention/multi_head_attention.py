@@ -15,6 +15,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.attention.cache import finite_slots
 from keras_seq.layers.base.layer import Layer, freeze_inner_layers
 from keras_seq.layers.base.state import check_state, nan_where_attended, shapes, with_nan
 from keras_seq.layers.dense import inner_dense, scaled
@@ -261,11 +262,11 @@ class CrossAttention(MultiHeadAttentionBase):
             allowed = ops.logical_and(allowed, attention_mask)
         q, k, v = self.project_query(x), state["key"], state["value"]
         if attention_mask is not None:  # a weight of 0 times NaN is NaN
-            is_nan = ops.isnan(k[:, :, 0, 0])
-            k, v = (where_valid(ops.logical_not(is_nan), one) for one in (k, v))
+            is_finite = finite_slots(k, v)
+            k, v = where_valid(is_finite, k), where_valid(is_finite, v)
         y, scores = self.attend(q, k, v, allowed, None, training, return_attention_scores)
         if attention_mask is not None:
-            y, _ = with_nan(nan_where_attended(is_nan, allowed), y)
+            y, _ = with_nan(nan_where_attended(ops.logical_not(is_finite), allowed), y)
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y
 

@@ -20,6 +20,7 @@ from keras_seq.layers.attention.cache import (
     cache_shapes,
     decay_sums_before,
     empty_cache,
+    finite_slots,
     full_cache,
     in_order,
     next_position,
@@ -297,8 +298,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         if return_state and is_first_call and self.sliding_window is not None and mask is not None:
             state = in_order(state)
         if holds_nan:
-            is_finite = ops.logical_not(ops.isnan(k[:, :, 0, 0]))
-            k = where_valid(is_finite, k)
+            is_finite = finite_slots(k, v)
+            k, v = where_valid(is_finite, k), where_valid(is_finite, v)
 
         # without masks or biases, causal attention has kernels of its own
         bias = None

@@ -183,10 +183,9 @@ def write_slots(slots, start, new):
     return ops.where(ops.reshape(is_new, (-1, *[1] * (len(slots.shape) - 2))), new, slots)
 
 
-@write_slots.on("tensorflow")
 @write_slots.on("jax")
 def updated_slots(slots, start, new):
-    """Replace the slots alone, where the compiler can do it in place."""
+    """Replace the slots alone, which the compiler can do in place."""
     zero = ops.zeros((), "int32")
     return ops.slice_update(slots, (zero, start, *[zero] * (len(slots.shape) - 2)), new)
 

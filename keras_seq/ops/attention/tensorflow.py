@@ -21,7 +21,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_seq.ops.attention import causal_attention, masked_attention, softmax
+from keras_seq.ops.attention import causal_attention, masked_attention, softmax, write_slots
 
 MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 128, 512  # a block has T / 8 queries, within these bounds
 MIN_SEQUENCE_LENGTH = 256  # T; below, the blocks cost more than the skipped half of the scores saves
@@ -58,6 +58,19 @@ def blockwise(q, k, v, dropout=None, segments=None, sinks=None, decay_sums=None)
     )
     y = attend(q, k, v, *extra.values())
     return _heads_first(tf.reshape(y, (-1, heads, length, v.shape[3])))
+
+
+@write_slots.on("tensorflow")
+@tf.custom_gradient
+def updated_slots(slots, start, new):
+    """Replace the slots alone, which the compiler can do in place; TensorFlow has no gradient of `slice_update`."""
+    first = tf.minimum(start, tf.shape(slots)[1] - tf.shape(new)[1])
+    begin = [0, first, *[0] * (len(slots.shape) - 2)]
+
+    def gradient(dy):
+        return ops.slice_update(dy, begin, tf.zeros_like(new)), None, tf.slice(dy, begin, tf.shape(new))
+
+    return ops.slice_update(slots, begin, new), gradient
 
 
 def _heads_first(x):

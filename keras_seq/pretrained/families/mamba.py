@@ -127,7 +127,7 @@ def _head_dim(width, num_heads, head_dim):
 
 def _read_heads(values):
     width, num_heads, head_dim = (values[key] for key in ("hidden_size", "num_heads", "head_dim"))
-    if num_heads * head_dim != _read_expand(values)["expand"] * width:
+    if head_dim is None or num_heads * head_dim != _read_expand(values)["expand"] * width:
         raise ValueError(f"num_heads={num_heads}, head_dim={head_dim}; expected a product of expand * hidden_size")
     return {"num_heads": num_heads, "head_dim": _head_dim(width, num_heads, head_dim)}
 
