@@ -49,7 +49,7 @@ REQUIRED = {  # options without a default
 }
 NAMED = ("text", "to")  # the others are positional
 MAY_BE_EMPTY = {"inputs", "texts", "cases", "prompt", "text", "stop_strings", "choices", "individual", "full_size"}
-MAY_BE_EMPTY |= {"modules_to_save", "lengths", "learning_rates"}
+MAY_BE_EMPTY |= {"modules_to_save", "lengths", "learning_rates", "parts"}
 
 
 def required_arguments(name):
