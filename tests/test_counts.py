@@ -23,11 +23,11 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 116,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 38_670,
+    "lines of keras_seq": 38_672,
     "files of keras_seq": 214,
     "lines of experiments": 9_172,
     "files of experiments": 45,
-    "lines of tests": 43_740,
+    "lines of tests": 43_750,
     "foreign private names": 4,
 }
 CALLS = {

@@ -213,8 +213,10 @@ def _chat_template(folder, options):
 def _with_added_tokens(text, folder, options, special, vocabulary_size):
     """Return the pipeline with the tokens that the other files name and it has not added, as transformers adds them."""
     listed = read_json(folder / "added_tokens.json") if (folder / "added_tokens.json").exists() else {}
-    flags = {}
-    for id, token in (options.get("added_tokens_decoder") or {}).items():
+    flags, decoder = {}, options.get("added_tokens_decoder") or {}
+    if not isinstance(decoder, dict) or not all(isinstance(id, int) for id in listed.values()):
+        raise PretrainedError(f"{folder}: expected tokens by id in added_tokens_decoder, ids in added_tokens.json.")
+    for id, token in decoder.items():
         name = _content("added_tokens_decoder", token)
         listed[name] = int(id)
         flags[name] = {flag: token[flag] for flag in FLAGS & {*token}} if isinstance(token, dict) else {}

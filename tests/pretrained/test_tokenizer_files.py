@@ -178,6 +178,10 @@ def test_tokens_that_other_files_add_or_name_are_those_of_transformers(byte_pair
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({**options, "added_tokens_decoder": {"3": PAD}}))
     with pytest.raises(PretrainedError, match=f"has '<pad>' as id 3 and as {size}"):
         read_tokenizer_files(tmp_path, kind, size + 1)
+    for decoder in ([1], {"x": PAD}, {"9": 1}):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({**options, "added_tokens_decoder": decoder}))
+        with pytest.raises(PretrainedError, match=r"expected|cannot be loaded"):
+            read_tokenizer_files(tmp_path, kind, size + 1)
     if form == "merges":
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({**options, "add_bos_token": True}))
         with pytest.raises(PretrainedError, match=r"add_bos_token or add_eos_token is true; expected tokenizer\.json"):
