@@ -74,7 +74,8 @@ def enable_lora(
     for layer in layers.values():
         layer.enable_lora(rank, lora_alpha)
     for weight in saved.values():
-        weight.trainable = weight.trained_before_lora or getattr(weight, "was_trainable", False)
+        if not is_adapter(weight):
+            weight.trainable = weight.trained_before_lora or getattr(weight, "was_trainable", False)
     return sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
 
 

@@ -177,8 +177,8 @@ def test_additions_of_two_calls_are_trained_and_merged_to_what_was_trained_befor
     lora.set_trainable(model, ["*bias"])
     before = untrained(model)
     lora.enable_lora(model, 2, 2, patterns=["lstm_0"])
-    lora.enable_lora(model, 2, 8, patterns=["lstm_1"])
-    assert len(model.trainable_weights) == 8
+    lora.enable_lora(model, 2, 8, ["lstm_1"], modules_to_save=["lstm_0/*_lora_a", "head/bias"])
+    assert len(model.trainable_weights) == 9
     with pytest.raises(ValueError, match=r"\[\(2, 2\), \(2, 8\)\]; a file holds those of one"):
         lora.save_adapters(model, tmp_path / "x.safetensors")
     lora.merge_lora(model)
