@@ -23,6 +23,7 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing import connection
@@ -207,7 +208,8 @@ def _map(function, calls, groups, processes, progress):
             progress(done := done + sizes[number], total)
         return results
     with _pool(processes) as pool:
-        futures = {pool.submit(function, *call): number for number, call in enumerate(calls)}
+        with _uninterrupted():
+            futures = {pool.submit(function, *call): number for number, call in enumerate(calls)}
         try:
             for future in concurrent.futures.as_completed(futures):
                 results[futures[future]] = future.result()
@@ -236,11 +238,29 @@ def _pool(processes):
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
+@contextlib.contextmanager
+def _uninterrupted():
+    """Keep Ctrl-C waiting in this thread, and in processes that it starts until they have begun; not on Windows."""
+    if os.name != "posix":
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _end_with_parent():
+    """Let this process end when its parent does, and at Ctrl-C, without a traceback."""
+
     def wait():
         connection.wait([multiprocessing.parent_process().sentinel])
         os._exit(1)
 
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if os.name == "posix":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=wait, daemon=True).start()
 
 

@@ -19,7 +19,7 @@ from keras_seq.reports import plots
 from keras_seq.reports.comparison import ComparisonResults
 from keras_seq.reports.comparison_report import compare_report
 from keras_seq.reports.tables import Report, Table
-from keras_seq.runs.folders import timestamped_folder
+from keras_seq.runs.folders import is_run, timestamped_folder
 from keras_seq.runs.texts import spread_note
 from keras_seq.training import load_result, read_metrics
 from keras_seq.training.run_config import read_config
@@ -153,14 +153,17 @@ def report(runs: Sequence[Run | str | os.PathLike[str]], folder: str | os.PathLi
 
     Raises:
         ValueError: There is no run, one is not finished, they were validated on other texts or windows, or `folder` is
-            a file.
+            a file or has a comparison of its own runs.
     """
     runs = [runs] if isinstance(runs, Run | str | os.PathLike) else runs
     folders = [run.folder if isinstance(run, Run) else pathlib.Path(run) for run in runs]
     if not folders or len({path.resolve() for path in folders}) < len(folders):
         raise ValueError(f"runs={[str(path) for path in folders]}; expected one or more folders, each once.")
-    if folder is not None and os.path.lexists(folder) and not os.path.isdir(folder):
-        raise ValueError(f"folder={os.fspath(folder)!r} is a file; expected a folder or an unused name.")
+    folder = None if folder is None else pathlib.Path(folder)
+    if folder is not None and os.path.lexists(folder) and not folder.is_dir():
+        raise ValueError(f"folder={str(folder)!r} is a file; expected a folder or an unused name.")
+    if folder is not None and (folder / "compare.json").exists() and any(map(is_run, folder.iterdir())):
+        raise ValueError(f"folder={str(folder)!r} has the comparison of its runs; expected another folder.")
     rows = [_row(path) for path in folders]
     protocols = {_protocol(row): row for row in rows}
     if len(protocols) > 1:
@@ -175,7 +178,7 @@ def report(runs: Sequence[Run | str | os.PathLike[str]], folder: str | os.PathLi
     introduction = f"Finished runs: {len(rows)}, on {' and '.join(corpora)}."
     tables = {"Runs": (Table.of(rows, {"model": lambda row: row["model"], "run": lambda row: str(row["run"])}), "")}
     options = {str(row["run"]): {key: row["config"].get(key) for key in ("model", "train", "length")} for row in rows}
-    place = timestamped_folder("logs/report") if folder is None else contextlib.nullcontext(pathlib.Path(folder))
+    place = timestamped_folder("logs/report") if folder is None else contextlib.nullcontext(folder)
     with place as folder, plots.style():
         folder.mkdir(parents=True, exist_ok=True)
         results = ComparisonResults(

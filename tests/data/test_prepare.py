@@ -6,8 +6,10 @@ import gzip
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -311,6 +313,21 @@ def test_ten_kills(texts, tmp_path):
     subprocess.run(command, check=True, env={**os.environ, "KERAS_BACKEND": "numpy"})
     prepare([str(texts)], tmp_path / "whole", group_bytes=20_000)
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+@pytest.mark.rare
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_an_interrupt_ends_all_processes_in_a_word(tmp_path):
+    (tmp_path / "text.txt").write_text("some words, a line\n" * 1_000_000)
+    options = ["--processes", "2", "--group-bytes", "100000"]
+    command = [sys.executable, "-m", "keras_seq", "prepare", tmp_path / "text.txt", "--to", tmp_path / "out", *options]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+    while process.poll() is None and not (tmp_path / "out" / "00000.bin").exists():
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    words = process.communicate()[1].decode().splitlines()
+    assert (words[-1], process.returncode) == ("Stopped.", 130)
+    assert not [line for line in words if "Traceback" in line]
 
 
 def refused(match, *arguments, error=DocumentsError, **options):

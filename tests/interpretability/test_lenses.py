@@ -83,7 +83,7 @@ def test_texts_fit_the_context_and_have_no_document_token():
 
     class Recording(type(model)):
         def call(self, ids, **kwargs):
-            lengths.append((ids.shape[1], int(np.min(ids))))
+            lengths.append((ids.shape[1], int(keras.ops.min(ids))))
             return call(self, ids, **kwargs)
 
     model.__class__ = Recording

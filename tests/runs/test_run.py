@@ -46,6 +46,13 @@ def test_it_compares_runs_in_words_numbers_and_a_page(trained, tmp_path):
     assert report(folders).differences == written.differences
 
 
+def test_the_report_of_a_comparison_is_not_replaced(changed, tmp_path):
+    run = changed()
+    (tmp_path / "compare.json").write_text("{}")
+    with pytest.raises(ValueError, match="has the comparison of its runs; expected another folder"):
+        report(run, tmp_path)
+
+
 def test_one_run_is_described(trained):
     written = report([trained()])
     assert (
