@@ -16,9 +16,9 @@ from keras_seq.reports.learning_rates import RateCurve, SweepRun, fit_rates
 MAX_EXTENSIONS = 4  # further rates of a model
 HELD_OUT = "By the loss of text held out from the training split, in nats per character. "
 CURVES = (
-    "The best rate is that of a parabola over the logarithm of the rate, through the five rates next to the lowest "
-    "loss; its interval, and that of what another rate costs, come from the distances of all models' losses from "
-    "their parabolas. One run for each rate."
+    "The best rate is that of a parabola over the logarithm of the rate, through the rates next to the lowest loss: "
+    "five at most, and none whose loss is 0.1 above it, which the picture leaves out, too. Its interval, and that of "
+    "what another rate costs, come from the distances of all models' losses from their parabolas. One run a rate."
 )
 
 
