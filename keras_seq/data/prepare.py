@@ -208,9 +208,9 @@ def _map(function, calls, groups, processes, progress):
             progress(done := done + sizes[number], total)
         return results
     with _pool(processes) as pool:
-        with _uninterrupted():
-            futures = {pool.submit(function, *call): number for number, call in enumerate(calls)}
         try:
+            with _uninterrupted():
+                futures = {pool.submit(function, *call): number for number, call in enumerate(calls)}
             for future in concurrent.futures.as_completed(futures):
                 results[futures[future]] = future.result()
                 progress(done := done + sizes[futures[future]], total)
