@@ -229,6 +229,26 @@ def test_an_edit_and_a_bar_say_what_they_change(browser, page, models):
     check_nothing_went_wrong(browser)
 
 
+def test_a_bar_goes_with_all_the_text_before_it(browser, page):
+    opened(browser, page)
+    everything_read(browser)
+    text = values(browser)[0]
+    browser.run("""(() => {
+      const area = document.querySelector("textarea");
+      area.focus();
+      area.setSelectionRange(3, 3);
+    })()""")
+    wait(browser, "document.querySelectorAll('pre')[0].querySelectorAll('span')[3].matches('.marked')")
+    browser.run("document.querySelector('#forget').click()")
+    wait(browser, "document.querySelectorAll('pre .forget').length === 2")
+    browser.run("document.querySelector('textarea').setSelectionRange(0, 3)")
+    browser.send("Input.insertText", text="")
+    wait(browser, f"document.querySelectorAll('textarea')[1].value === {json.dumps(text[3:])}")
+    assert not browser.run("document.querySelectorAll('pre .forget').length")
+    assert browser.run("document.querySelector('#remember').hidden")
+    check_nothing_went_wrong(browser)
+
+
 def test_each_picture_is_drawn(browser, page):
     opened(browser, page)
     everything_read(browser)

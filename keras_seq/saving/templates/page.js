@@ -91,7 +91,7 @@ function change(now) {
   if (start === oldEnd && start === newEnd) return;
   keepBaseline();
   forgets = forgets.filter(f => f <= start || f >= oldEnd).map(f => f <= start ? f : f + newEnd - oldEnd);
-  forgets = [...new Set(forgets)];
+  forgets = [...new Set(forgets)].filter(f => f > 0);  // at the start there is nothing to forget
   characters = now;
   Object.assign(baseline, difference(baseline.characters, now));
   for (const column of columns) {
