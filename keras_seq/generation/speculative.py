@@ -81,14 +81,14 @@ class SpeculativeLoop:
         num_draft_tokens: k, at least 1.
 
     Raises:
-        ValueError: The vocabularies differ, or k is out of its range.
+        ValueError: One is no `LanguageModel`, the vocabularies differ, or k is out of its range.
     """
 
     def __init__(self, model, draft, num_draft_tokens: int = 4):
         checks.positive_integer("num_draft_tokens", num_draft_tokens)
         for each in (model, draft):
-            if getattr(each, "is_exported", False):
-                raise ValueError(f"{each!r} is in a file; expected a LanguageModel of Keras for speculative sampling.")
+            if not hasattr(each, "hidden_states") and not hasattr(each, "members"):
+                raise ValueError(f"{each!r}; expected a LanguageModel of Keras, or an Ensemble, to draft and to check.")
         if vocabulary_size(model) != vocabulary_size(draft):
             raise ValueError(
                 f"The draft has {vocabulary_size(draft)} ids, the model {vocabulary_size(model)}; expected the same."

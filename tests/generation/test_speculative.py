@@ -1,6 +1,7 @@
 import functools
 import itertools
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -135,6 +136,8 @@ def test_mistakes_are_named(small):
     other = GRUConfig(embedding_dim=2, units=2).build_model(V + 1)
     for constructor, arguments, message in (
         ((model, other), ([1], 3), "The draft has 6 ids, the model 5"),
+        ((model, keras.Sequential(name="plain")), ([1], 3), "plain.*expected a LanguageModel"),
+        ((None, model), ([1], 3), "None; expected a LanguageModel"),
         ((model, model, 0), ([1], 3), "num_draft_tokens=0"),
         ((model, model), ([1], 16), "context_length=16 of gpt2"),
         ((model, model), ([], 3), "prompt is empty"),
