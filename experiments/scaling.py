@@ -292,13 +292,13 @@ def best_trained(group: Group) -> str:
 IMAGE = "![Loss over size with equal tokens and with equal compute; below, the residuals](scaling.png)"
 NOTES = (
     "Losses are in nats per token of the whole validation split; a token is a character, unless the corpus is a folder "
-    "of token ids. val_loss: every disjoint window, from the zero state or the empty cache. N: all parameters except "
-    "those of embedding and head. train FLOP: floating-point operations of the training, those of the head included. "
-    "fit: value of the fitted curve; residual: val_loss minus fit. M: geometric mean of the sizes. ±: jackknife "
-    "standard errors over the few points, one training each; they are rough. With equal tokens the curve is a power "
-    "law; its asymptote L_inf is the loss of a very large model after these tokens, not the entropy of the text; where "
-    "the sizes do not determine it, the pure power law is used. Twice the size: twice the middle one. With equal "
-    "compute the curve is a parabola in ln N: small models are limited by their size, large ones by their few tokens."
+    "of token ids (at most 2^20 of them, spread over it). val_loss: every disjoint window, from the zero state or the "
+    "empty cache. N: parameters without those of embedding and head. train FLOP: floating-point operations of the "
+    "training, the head included. fit: value of the fitted curve; residual: val_loss minus fit. M: geometric mean of "
+    "the sizes. ±: rough jackknife standard errors, one training a point. With equal tokens the curve is a power law; "
+    "its asymptote L_inf is the loss of a very large model after these tokens, not the entropy of the text; where the "
+    "sizes do not determine it, the pure power law is used. Twice the size: twice the middle one. With equal compute "
+    "the curve is a parabola in ln N: small models are limited by their size, large ones by their few tokens."
 )
 
 

@@ -166,7 +166,7 @@ def column_notes(rows: Sequence[dict]) -> str:
     """Return the definitions and units of the columns, and a comparison of the models' sizes."""
     lengths = ", ".join(str(length) for length in sorted({row["val_sequence_length"] for row in rows}))
     return (
-        "Losses are in nats per character of the whole validation split. "
+        "Losses are in nats per character of the whole validation split (of token ids: at most 2^20, spread over it). "
         f"val_loss: disjoint windows of {lengths} tokens, each from the zero state. "
         "val_loss_streaming: the text from start to end; recurrent models carry their state, Transformers use a "
         "sliding window that advances by half its length. "
