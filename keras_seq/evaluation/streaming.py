@@ -4,8 +4,8 @@
 
 With one row, each position waits until all weights are read. So the parts are the rows of one batch. The first guess
 of s_k is the state after the last chunk before part k, read from the initial state. If it differs from the state at the
-end of part k - 1, all parts are read again from these ends. A model that has forgotten what lies further back than a
-chunk is read once, one that never forgets as many times as there are parts. The losses are the same but for rounding.
+end of part k - 1, all parts are read again from these ends; if the ends differ again, the model does not forget, and
+what follows the first two parts is read in one row. The losses are the same but for rounding.
 
 Dynamic evaluation (Krause et al., 2018, arXiv:1709.07432): while it scores, the model learns.
 
@@ -72,13 +72,19 @@ def streaming_losses(
     starts = initial
     if parts > 1:
         starts = ends_as_starts(step(x[:, -chunk_length:], y[:, -chunk_length:], initial)[1])
-    for reading in range(used):
+    for reading in range(2):  # part 0 starts rightly in the first one, part 1 in the second
         chunks = range(0, length, chunk_length)
         chunks = track_progress(chunks, len(ids)) if reading == 0 else chunks
         losses, ends = _read(step, x, y, starts, chunks, chunk_length)
         if parts == 1 or _equal(starts, ends_as_starts(ends), used):
-            break
+            return losses.reshape(-1)[:count]
         starts = ends_as_starts(ends)
+    if used > 2:
+        first, x, y = losses[:2].reshape(1, -1), x[2:].reshape(1, -1), y[2:].reshape(1, -1)
+        length, chunk_length = x.shape[1], (parts - 2) * chunk_length  # as many calls, each as large
+        chunks = track_progress(range(0, length, chunk_length), length)
+        rest, _ = _read(step, x, y, tree.map_structure(lambda start: start[2:3], starts), chunks, chunk_length)
+        losses = np.concatenate([first, rest], axis=1)
     return losses.reshape(-1)[:count]
 
 
