@@ -54,7 +54,7 @@ class FinetuneConfig:
     """Continue the training of a model on another text, by few weights and by all."""
 
     base: Annotated[
-        pathlib.Path | None,
+        str | None,
         tyro.conf.arg(
             name="from",
             metavar="FOLDER_OR_RUN",
@@ -266,6 +266,7 @@ def finetune(config: FinetuneConfig, folder: pathlib.Path) -> Report:
         base_corpus.split(min_length=min_length)  # raises where it is too short
         model = config.model_config.build_model(data.tokenizer.vocabulary_size)
     else:
+        base = pathlib.Path(base)
         loaded = load_run_or_folder(base)
         if not isinstance(loaded.model, LanguageModel):
             raise ValueError(f"--from {base}: its model does not predict the next token; expected a language model.")

@@ -278,7 +278,6 @@ def train_one(run: pathlib.Path, config: MaskedLMConfig, data: MaskedCorpus) -> 
     validations = {"validate_fn": lambda: validate(data.sample or data.masked)}
     if data.sample is not None:
         validations["final_validate_fn"] = lambda: validate(data.masked)
-        validations["final_duration_ratio"] = len(data.masked.targets) / len(data.sample.targets)
     row, validate = encode_masked(data.texts[0], tokenizer, length), validator(model, tokenizer, data.texts)
     attention = AttentionMaps(row, [tokenizer.vocabulary[n] for n in row["token_ids"][0]])
     return training.train_model(

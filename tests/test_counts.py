@@ -23,11 +23,11 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 116,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 38_702,
+    "lines of keras_seq": 38_822,
     "files of keras_seq": 214,
-    "lines of experiments": 9_173,
+    "lines of experiments": 9_174,
     "files of experiments": 45,
-    "lines of tests": 43_750,
+    "lines of tests": 44_000,
     "foreign private names": 4,
 }
 CALLS = {

@@ -37,6 +37,7 @@ from keras_seq.training.run_folder import lock_run
 SETTINGS = "settings.json"  # the config, where runs are shared by several processes: before the first of them begins
 WORKER = "KERAS_SEQ_JOB"  # in the environment of a worker: its number
 ADDS_RUNS = {"num_seeds", "models", "parts", "tasks"}  # options that add runs, and leave those that are there alone
+TRAINS_FURTHER = GROW_ONLY - ADDS_RUNS | {"patience", "on_nan"}  # options that may end a finished run elsewhere
 POLL_SECONDS = 0.5
 
 
@@ -155,7 +156,7 @@ def changed_options(folder: pathlib.Path, saved: Any, config: Any) -> Iterator[A
     with contextlib.ExitStack() as locks:
         for run in run_configs:
             locks.enter_context(lock_run(run))
-        if any(leaf_name(name) in GROW_ONLY - ADDS_RUNS for name in changes):  # finished runs are trained further
+        if any(leaf_name(name) in TRAINS_FURTHER for name in changes):
             for path in folder.glob("*/result.json"):
                 path.unlink(missing_ok=True)
         for run, saved_config in run_configs.items():

@@ -25,7 +25,7 @@ from typing import Annotated, Literal
 import tyro
 
 from keras_seq.commands.exit_status import exit_with_message
-from keras_seq.commands.options import RunFolder, check_options, command_line
+from keras_seq.commands.options import RunFolder, check_effects, check_options, command_line
 from keras_seq.data import load_corpus
 from keras_seq.files import write_text
 from keras_seq.generation import Constraint, SamplingConfig, SpeculativeLoop, TextGenerator, choices, json_schema, regex
@@ -100,6 +100,15 @@ class GenerateConfig:
         if self.out is not None and not self.out.parent.is_dir():
             raise ValueError(f"--out {self.out}: the folder {self.out.parent} does not exist.")
 
+    def options_without_effect(self) -> dict[str, str]:
+        """Return the options that have no effect beside the others, with what they would need."""
+        drawing = ("seed", *(field.name for field in dataclasses.fields(SamplingConfig)))
+        unused = {} if self.method == "sample" else dict.fromkeys(drawing, "--method sample")
+        unused |= {} if self.method == "beam" else {"num_beams": "--method beam"}
+        contrast = dict.fromkeys(("num_candidates", "alpha"), "--method contrastive")
+        unused |= {} if self.method == "contrastive" else contrast
+        return unused | ({} if self.draft is not None else {"num_draft_tokens": "--draft"})
+
     @property
     def constraint(self) -> Constraint | None:
         """The constraint that the options ask for, or None."""
@@ -164,10 +173,11 @@ def print_texts(
         texts = [speculative_text(draft, generator.tokenizer, prompt, config, seed, stop_token_ids)]
         print(*texts)
     elif config.method == "beam":
-        texts = [generator.beam(prompt, config.max_new_tokens, config.num_beams)]
+        texts = [generator.beam(prompt, config.max_new_tokens, config.num_beams, stop_token_ids=stop_token_ids)]
         print(*texts)
     elif config.method == "contrastive":
-        texts = [generator.contrastive(prompt, config.max_new_tokens, config.num_candidates, config.alpha)]
+        search = (config.num_candidates, config.alpha, stop_token_ids)
+        texts = [generator.contrastive(prompt, config.max_new_tokens, *search)]
         print(*texts)
     elif config.num_samples > 1:
         texts = generator(config.num_samples * [prompt], config.max_new_tokens, **options)
@@ -188,6 +198,7 @@ def print_texts(
 def main(arguments: Sequence[str] | None = None):
     """Run the command line."""
     config = command_line(GenerateConfig, "keras-seq generate", __doc__, arguments)
+    check_effects(config, arguments)
     loaded = load_run_or_folder(config.run)
     tokenizer, stops = loaded.tokenizer, loaded.stop_token_ids
     if config.chat:

@@ -91,7 +91,8 @@ def prepare(
 
                 def train(kind):
                     if kind != "characters":
-                        return _train_tokenizer(kind, files, field, sample_characters, **tokenizer_options)
+                        texts = _training_texts(files, field, sample_characters, processes, progress)
+                        return _train_tokenizer(kind, texts, files, **tokenizer_options)
                     collect = functools.partial(_distinct_characters, field=field)
                     characters = {*"".join(_map(collect, [(group,) for group in groups], groups, processes, progress))}
                     _check_text(characters, files)
@@ -273,14 +274,17 @@ def _distinct_characters(group: Sequence[Part], field: str) -> str:
     return "".join(map(chr, np.flatnonzero(occurs)))
 
 
+def _num_characters(group: Sequence[Part], field: str) -> int:
+    return sum(len(text) for part in group for _, text in read_texts(part, field))
+
+
 def _check_text(texts: Iterable[str], files: Sequence[InputFile]) -> None:
     if not any(texts):
         raise DocumentsError(f"{files[0].path}: the documents have no text to train a tokenizer on.")
 
 
-def _train_tokenizer(kind, files, field, sample_characters, **options):
+def _train_tokenizer(kind, texts, files, **options):
     """Train a tokenizer that has a token for the beginning of a document."""
-    texts = _training_texts(files, field, sample_characters)
     _check_text(map(str.strip, texts), files)
     if kind != "words":
         return TOKENIZERS[kind].from_texts(texts, **options)
@@ -292,12 +296,17 @@ def _train_tokenizer(kind, files, field, sample_characters, **options):
     return WordTokenizer([OOV_TOKEN, DOCUMENT_CHARACTER, *tokenizer.vocabulary[1:]])
 
 
-def _training_texts(files, field, sample_characters):
-    """Return the first nine tenths of a sample of documents, cut behind a word or between two."""
+def _training_texts(files, field, sample_characters, processes, progress):
+    """Return the first nine tenths of a sample of documents, cut behind a word or between two.
+
+    Each group has its share of the sample, so nine tenths of the sample lie in nine tenths of the texts.
+    """
     groups = divide(files, max(1, sum(file.size for file in files) // MAX_SAMPLE_PARTS))
     texts, continues = [], False
-    for group in groups:
-        sample, is_whole = _sample(group, field, max(1, sample_characters // len(groups)))
+    count = functools.partial(_num_characters, field=field)
+    sizes = _map(count, [(group,) for group in groups], groups, processes, progress)
+    for group, size in zip(groups, sizes, strict=True):
+        sample, is_whole = _sample(group, field, max(1, sample_characters * size // max(1, sum(sizes))))
         for begins, text in sample:
             if begins or not continues:
                 texts.append([])

@@ -172,6 +172,8 @@ class Difference:
 def paired_difference(first: np.ndarray, second: np.ndarray, seed: int = 0) -> Difference:
     """Compute the mean of `second` minus the mean of `first`, with its 95 % interval: bootstrap and Student's t.
 
+    Of one window nothing is known but its difference: the interval is infinite.
+
     Args:
         first: Losses of one model, `[seeds, windows]`, all windows of one length.
         second: Losses of the other model on the same windows, `[seeds', windows]`.
@@ -187,6 +189,8 @@ def paired_difference(first: np.ndarray, second: np.ndarray, seed: int = 0) -> D
     random = np.random.default_rng(seed)
     by_window = second.mean(axis=0) - first.mean(axis=0)
     error, freedom = _seed_error(first, second)
+    if len(by_window) == 1:
+        return Difference(float(by_window[0]), -math.inf, math.inf)
     samples = _resample_windows(by_window, random) + error * random.standard_t(freedom, NUM_SAMPLES)
     low, high = np.quantile(samples, (0.025, 0.975))
     return Difference(float(by_window.mean()), float(low), float(high))
@@ -199,8 +203,6 @@ def _resample_windows(values, random):
     blocks = np.convolve(np.concatenate([values, values[: length - 1]]), np.ones(length) / length, mode="valid")
     num_blocks = -(-count // length)
     means = blocks[random.integers(count, size=(NUM_SAMPLES, num_blocks))].mean(axis=1)
-    if num_blocks == 1:
-        return means
     # few blocks scatter less around their own mean than around the true one, and say by how much only roughly
     widening = np.sqrt(num_blocks / random.chisquare(num_blocks - 1, NUM_SAMPLES))
     return values.mean() + widening * (means - values.mean())

@@ -26,7 +26,7 @@ torch.)
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 from keras import ops, tree
@@ -40,7 +40,7 @@ NEG_INF = -math.inf
 MAX_LENGTH_PENALTY = 10  # far beyond it scores of long texts round to 0
 
 
-def greedy(step: Callable, state, start_ids, max_new_tokens: int, end_token_id: int | None = None):
+def greedy(step: Callable, state, start_ids, max_new_tokens: int, end_token_id: int | Collection[int] | None = None):
     """Take the likeliest next id at each step. The loop runs in NumPy, around the compiled step.
 
     Args:
@@ -51,7 +51,7 @@ def greedy(step: Callable, state, start_ids, max_new_tokens: int, end_token_id: 
         start_ids: Integers `[B]`, the first inputs, not part of the result: the start token of a target, or the last
             id of a prompt.
         max_new_tokens: Length of the result, at least 1.
-        end_token_id: Id that ends a row; None if there is none.
+        end_token_id: Id that ends a row, or several such; None if there is none.
 
     Returns:
         Ids `[B, max_new_tokens]`, int32, zeros after the end token; and log p, float64 `[B]`.
@@ -59,16 +59,16 @@ def greedy(step: Callable, state, start_ids, max_new_tokens: int, end_token_id: 
     Raises:
         ValueError: `start_ids` is not `[B]` ids, an argument is out of its range, or logits are not finite.
     """
-    last, max_new_tokens, end_token_id = _checked(state, start_ids, max_new_tokens, end_token_id)
+    last, max_new_tokens, ends = _checked(state, start_ids, max_new_tokens, end_token_id)
     rows, ids = np.arange(len(last)), np.zeros((len(last), max_new_tokens), "int32")
     log_p, finished = np.zeros(len(last)), np.zeros(len(last), bool)
     for n in range(max_new_tokens):
         logits, state = step(last[:, None], state)
-        log_probabilities = _next_log_probabilities(logits, end_token_id)
+        log_probabilities = _next_log_probabilities(logits, ends)
         likeliest = log_probabilities.argmax(axis=-1)
         log_p += np.where(finished, 0.0, log_probabilities[rows, likeliest])
         ids[:, n] = last = np.where(finished, 0, likeliest).astype("int32")
-        finished |= last == end_token_id
+        finished |= np.isin(last, ends)
         if finished.all():
             break
     return ids, log_p
@@ -79,7 +79,7 @@ def beam_search(
     state,
     start_ids,
     max_new_tokens: int,
-    end_token_id: int | None = None,
+    end_token_id: int | Collection[int] | None = None,
     num_beams: int = 4,
     length_penalty: float = 0.0,
 ):
@@ -99,7 +99,7 @@ def beam_search(
         start_ids: Integers `[B]`, the first inputs, not part of the result: the start token of a target, or the last
             id of a prompt.
         max_new_tokens: Length of the result, at least 1.
-        end_token_id: Id that ends a hypothesis; None if there is none.
+        end_token_id: Id that ends a hypothesis, or several such; None if there is none.
         num_beams: W, hypotheses for each row, at least 1.
         length_penalty: Exponent a in the score, from 0 to 10; 0 compares log p, which favors short sequences.
 
@@ -110,7 +110,7 @@ def beam_search(
     Raises:
         ValueError: `start_ids` is not `[B]` ids, an argument is out of its range, or logits are not finite.
     """
-    start_ids, max_new_tokens, end_token_id = _checked(state, start_ids, max_new_tokens, end_token_id)
+    start_ids, max_new_tokens, ends = _checked(state, start_ids, max_new_tokens, end_token_id)
     num_beams = checks.positive_integer("num_beams", num_beams)
     checks.number("length_penalty", length_penalty, min_value=0, max_value=MAX_LENGTH_PENALTY)
 
@@ -124,30 +124,38 @@ def beam_search(
     ids = np.zeros((batch_size, num_beams, max_new_tokens), "int32")
     for n in range(max_new_tokens):
         logits, state = step(last.reshape(-1, 1), state)
-        log_probabilities = _next_log_probabilities(logits, end_token_id).reshape(batch_size, num_beams, -1)
-        parents, last, log_p, finished = beam_step(log_probabilities, log_p, finished, end_token_id)
+        log_probabilities = _next_log_probabilities(logits, ends).reshape(batch_size, num_beams, -1)
+        parents, last, log_p, finished = beam_step(log_probabilities, log_p, finished, ends)
         ids = np.take_along_axis(ids, parents[..., None], axis=1)
         ids[..., n] = last
         if finished.all():
             break
         state = gather_rows(state, (rows * num_beams + parents).reshape(-1))
 
-    is_end = ids == end_token_id
+    is_end = np.isin(ids, ends)
     lengths = np.sum(np.cumsum(is_end, axis=-1) - is_end == 0, axis=-1)  # with the end token
     scores = log_p / ((5 + lengths) / 6) ** length_penalty
     order = np.argsort(-scores, axis=-1, kind="stable")
     return np.take_along_axis(ids, order[..., None], axis=1), np.take_along_axis(scores, order, axis=1)
 
 
-def contrastive_search(model, ids: list[int], max_new_tokens: int, top_k: int = 4, alpha: float = 0.6) -> list[int]:
+def contrastive_search(
+    model,
+    ids: list[int],
+    max_new_tokens: int,
+    top_k: int = 4,
+    alpha: float = 0.6,
+    end_token_id: int | Collection[int] | None = None,
+) -> list[int]:
     """Return the ids after one prompt by contrastive search, which draws nothing; with `alpha` 0 it is greedy.
 
     Args:
         model: A `LanguageModel`.
         ids: The prompt, at least one id; with `max_new_tokens` more, at most the model's context length.
-        max_new_tokens: Number of ids to return, at least 0.
+        max_new_tokens: Number of ids to return at most, at least 0.
         top_k: k, candidates at each position.
         alpha: Weight a of the similarity, from 0 to 1.
+        end_token_id: Id that ends the sequence, the last of the result then, or several such; None if there is none.
 
     Raises:
         ValueError: The model is not a `LanguageModel`, the prompt is empty, there are more ids than the context
@@ -160,6 +168,7 @@ def contrastive_search(model, ids: list[int], max_new_tokens: int, top_k: int = 
     checks.non_negative_integer("max_new_tokens", max_new_tokens)
     check_ids(ids, model.embedding.input_dim)
     check_fits(len(ids), max_new_tokens, model.context_length, model.name)
+    ends = _checked_ends(end_token_id)
 
     def forward(ids, state):
         x, state = model.hidden_states(ids, state=state, training=False, return_state=True)
@@ -177,10 +186,12 @@ def contrastive_search(model, ids: list[int], max_new_tokens: int, top_k: int = 
         past, log_p = np.concatenate([past, directions[best : best + 1]]), log_softmax(logits)[best]
         state = gather_rows(states, np.array([best]))
         new.append(int(candidates[best]))
+        if new[-1] in ends:
+            break
     return new
 
 
-def beam_step(log_probabilities, log_p, finished, end_token_id: int):
+def beam_step(log_probabilities, log_p, finished, ends: list[int]):
     """Select the best W of the W V continuations of each row."""
     batch_size, num_beams, vocabulary_size = log_probabilities.shape
     continued_scores = log_p[..., None] + log_probabilities  # [B, W, V]
@@ -192,7 +203,7 @@ def beam_step(log_probabilities, log_p, finished, end_token_id: int):
 
     selected = np.stack([largest(row, num_beams) for row in ranks.reshape(batch_size, -1)])
     parents, ids = selected // vocabulary_size, (selected % vocabulary_size).astype("int32")
-    finished = np.take_along_axis(finished, parents, axis=1) | (ids == end_token_id)
+    finished = np.take_along_axis(finished, parents, axis=1) | np.isin(ids, ends)
     return parents, ids, np.take_along_axis(scores.reshape(batch_size, -1), selected, axis=1), finished
 
 
@@ -223,10 +234,10 @@ def _has_rows(part):
     return len(getattr(part, "shape", ())) > 0
 
 
-def _next_log_probabilities(logits, end_token_id):
+def _next_log_probabilities(logits, ends):
     vocabulary_size = logits.shape[-1]
-    if end_token_id >= vocabulary_size:
-        raise ValueError(f"end_token_id={end_token_id}; expected None or an id of {vocabulary_size} logits.")
+    if max(ends, default=-1) >= vocabulary_size:
+        raise ValueError(f"end_token_id={max(ends)}; expected None or an id of {vocabulary_size} logits.")
     return log_softmax(logits)
 
 
@@ -241,9 +252,17 @@ def _checked(state, start_ids, max_new_tokens, end_token_id):
     if rows - {len(start_ids)}:
         received = " and ".join(map(str, sorted(rows)))
         raise ValueError(f"start_ids has {len(start_ids)} ids, the state {received} rows; expected an id for each row.")
+    max_new_tokens = checks.positive_integer("max_new_tokens", max_new_tokens)
+    return start_ids.astype("int32"), max_new_tokens, _checked_ends(end_token_id)
+
+
+def _checked_ends(end_token_id):
+    """Return a list of the ids that end a sequence."""
+    if end_token_id is None:
+        return []
+    ends = end_token_id if isinstance(end_token_id, Collection) else [end_token_id]
     reason = "or None if no id ends a sequence"
-    end = -1 if end_token_id is None else checks.integer("end_token_id", end_token_id, 0, checks.MAX_INT32, reason)
-    return start_ids.astype("int32"), checks.positive_integer("max_new_tokens", max_new_tokens), end
+    return [checks.integer("end_token_id", id, 0, checks.MAX_INT32, reason) for id in ends]
 
 
 def _directions(x):

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.generation.constraints import ENDED, Constraint
+from keras_seq.generation.constraints import ENDED, Constraint, constraint_rows
 from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.generation.sampling_loop import SamplingLoop, check_fits
 from keras_seq.generation.search import beam_search, contrastive_search
-from keras_seq.generation.uncached_model import ExportedReader, HostSamplingLoop, UncachedModel
+from keras_seq.generation.uncached_model import HostSamplingLoop, UncachedModel
 from keras_seq.layers.introspection import check_tokenizer
 from keras_seq.ops.compiled import compiled
 
@@ -46,7 +46,7 @@ class TextGenerator:
         self.model, self.tokenizer, self._last_automaton = model, tokenizer, ()
         if getattr(model, "is_exported", False):
             check_tokenizer(tokenizer, model)
-            self.sampling_loop = HostSamplingLoop(ExportedReader(model))
+            self.sampling_loop = HostSamplingLoop(model)
             self._step = model.step
         elif all(hasattr(model, name) for name in ("step", "get_initial_state", "context_length")):
             check_tokenizer(tokenizer, model)
@@ -104,7 +104,7 @@ class TextGenerator:
             if any(stops) and all(self._has_stopped(ids, new, *stops) for ids, new in rows):
                 break
         rows = zip(prompts, prompt_ids, new_ids, strict=True)
-        texts = [text + "".join(self._stream_text(ids, new, *stops)) for text, ids, new in rows]
+        texts = [text + "".join(self._stream_text(ids, [[*itertools.chain(*new)]], *stops)) for text, ids, new in rows]
         return texts[0] if isinstance(prompt, str) else texts
 
     def stream(
@@ -129,7 +129,14 @@ class TextGenerator:
         columns = self._sample([ids], max_new_tokens, sampling, seed, constraint)
         return self._stream_text(ids, (new[0][new[0] >= 0].tolist() for new in columns), *stops)
 
-    def beam(self, prompt: str, max_new_tokens: int = 100, num_beams: int = 4, length_penalty: float = 0.0) -> str:
+    def beam(
+        self,
+        prompt: str,
+        max_new_tokens: int = 100,
+        num_beams: int = 4,
+        length_penalty: float = 0.0,
+        stop_token_ids: Collection[int] = (),
+    ) -> str:
         """Return the prompt followed by the likeliest text that `beam_search` finds.
 
         Args:
@@ -137,21 +144,29 @@ class TextGenerator:
             max_new_tokens: Tokens to add, at least 0.
             num_beams: Hypotheses to keep, at least 1.
             length_penalty: Exponent of the length in the score, at least 0.
+            stop_token_ids: Ids that end the text, and are not part of it.
 
         Raises:
             ValueError: As for a call, or there are more tokens than the context length.
         """
         (ids,) = self._encode([prompt], max_new_tokens)
+        _, stop_ids = _checked_stops((), stop_token_ids)
         check_fits(len(ids), max_new_tokens, self.sampling_loop.context_length, self.model.name)
         if not max_new_tokens:
             return prompt
         start_ids, state = ids[-1:], self._state_after(ids[:-1])
-        sequences, _ = beam_search(
-            self._step, state, start_ids, max_new_tokens, num_beams=num_beams, length_penalty=length_penalty
-        )
-        return prompt + self._continuation(ids, sequences[0, 0].tolist())
+        sequences, _ = beam_search(self._step, state, start_ids, max_new_tokens, stop_ids, num_beams, length_penalty)
+        (new,) = _until_stop([sequences[0, 0].tolist()], stop_ids)
+        return prompt + self._continuation(ids, new)
 
-    def contrastive(self, prompt: str, max_new_tokens: int = 100, top_k: int = 4, alpha: float = 0.6) -> str:
+    def contrastive(
+        self,
+        prompt: str,
+        max_new_tokens: int = 100,
+        top_k: int = 4,
+        alpha: float = 0.6,
+        stop_token_ids: Collection[int] = (),
+    ) -> str:
         """Return the prompt followed by the text of `contrastive_search`.
 
         Args:
@@ -159,13 +174,16 @@ class TextGenerator:
             max_new_tokens: Tokens to add, at least 0.
             top_k: Candidates at each position, at least 1.
             alpha: Weight of the similarity to earlier positions, from 0 to 1.
+            stop_token_ids: Ids that end the text, and are not part of it.
 
         Raises:
             ValueError: As for a call, there are more tokens than the context length, or the model is not a
                 `LanguageModel`.
         """
         (ids,) = self._encode([prompt], max_new_tokens)
-        return prompt + self._continuation(ids, contrastive_search(self.model, ids, max_new_tokens, top_k, alpha))
+        _, stop_ids = _checked_stops((), stop_token_ids)
+        (new,) = _until_stop([contrastive_search(self.model, ids, max_new_tokens, top_k, alpha, stop_ids)], stop_ids)
+        return prompt + self._continuation(ids, new)
 
     def _state_after(self, ids):
         if not hasattr(self.model, "get_initial_state"):
@@ -179,6 +197,7 @@ class TextGenerator:
         """Return an iterator over columns of new ids `[B, n]`, until all texts have ended under a constraint."""
         checks.non_negative_integer("seed", seed)
         automaton = None if constraint is None else self._automaton(constraint)
+        constraint_rows(automaton, len(prompt_ids), max_new_tokens)  # for its check, before the first id
         batches = self.sampling_loop(prompt_ids, max_new_tokens, sampling, seed, automaton=automaton)
 
         def until_ended():
@@ -194,10 +213,11 @@ class TextGenerator:
         if not isinstance(constraint, Constraint):
             raise ValueError(f"constraint={constraint!r}; expected a Constraint, such as regex('[0-9]+').")
         document_token = getattr(self.model, "document_token", None)
-        if self._last_automaton[:2] != (constraint, document_token):
+        last = self._last_automaton  # of whatever thread
+        if last[:2] != (constraint, document_token):
             excluded = () if document_token is None else (document_token,)
-            self._last_automaton = constraint, document_token, constraint.automaton(self.tokenizer, excluded)
-        return self._last_automaton[2]
+            self._last_automaton = last = constraint, document_token, constraint.automaton(self.tokenizer, excluded)
+        return last[2]
 
     def _has_stopped(self, prompt_ids, new_ids, stop_strings, stop_token_ids):
         new_ids = [*itertools.chain(*new_ids)]

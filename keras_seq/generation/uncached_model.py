@@ -100,13 +100,13 @@ class ExportedReader:
 class HostSamplingLoop:
     """Sample ids as `SamplingLoop` does, one call of the model after the other."""
 
-    def __init__(self, reader):
-        self.reader = reader
-        self.context_length = reader.context_length or np.inf
+    def __init__(self, model):
+        self.model = model  # an `UncachedModel` or an `ExportedModel`
+        self.context_length = model.context_length or np.inf
         self._sample_fn = compiled(sample_row, None)
-        if isinstance(reader, UncachedModel):
+        if isinstance(model, UncachedModel):
             warnings.warn(
-                f"{reader.model.name} reads the whole text again for every token, the slow way. A "
+                f"{model.model.name} reads the whole text again for every token, the slow way. A "
                 "keras_seq.models.LanguageModel keeps a state and reads each token once.",
                 stacklevel=2,
             )
@@ -123,12 +123,13 @@ class HostSamplingLoop:
         """Yield the ids after the prompts, one column at a time; arguments and errors as for `SamplingLoop`."""
         sampling = sampling or SamplingConfig()
         texts = Texts(prompts, max_new_tokens, seed, first_row)
-        in_text = texts.which_ids(self.reader.vocabulary_size)
+        in_text = texts.which_ids(self.model.vocabulary_size)
+        reader = self.model if isinstance(self.model, UncachedModel) else ExportedReader(self.model)
         rows, tables = constraint_rows(automaton, len(prompts), max_new_tokens)
         while not texts.are_complete:
             t = texts.num_done
             past = np.maximum(texts.ids[:, cache_start(t, self.context_length) : t], 0)  # not ENDED
-            logits, uniform = self.reader.logits(past)[:, -1], texts.draws(t, 1)[:, 0]
+            logits, uniform = reader.logits(past)[:, -1], texts.draws(t, 1)[:, 0]
             sampled, next_rows = self._sample_fn(logits, uniform, sampling.options, (in_text,), rows, tables)
             known = texts.known(t, 1)[:, 0]
             is_new = known < 0

@@ -101,14 +101,18 @@ class BlockDiagonalDense(Layer):
 
     def call(self, inputs):
         """Map `[B, T, D]` to `[B, T, D]`."""
+        y = self.project(inputs)
+        return y if self.bias is None else y + ops.cast(self.bias, y.dtype)
+
+    def project(self, inputs):
+        """Compute the products without the bias, `[B, T, D]`."""
         size, width = self.kernel.shape
         x = tensor_checks.real("inputs", inputs, self.compute_dtype)
         x = ops.reshape(x, (*ops.shape(x)[:2], self.num_blocks, size))
         kernel = ops.reshape(ops.cast(self.kernel, x.dtype), (size, self.num_blocks, size))
         # [B, N, T, W] times [N, W, W]
         y = ops.swapaxes(ops.matmul(ops.swapaxes(x, 1, 2), ops.swapaxes(kernel, 0, 1)), 1, 2)
-        y = ops.reshape(y, (*ops.shape(inputs)[:2], width))
-        return y if self.bias is None else y + ops.cast(self.bias, y.dtype)
+        return ops.reshape(y, (*ops.shape(inputs)[:2], width))
 
 
 def inner_block_diagonal(layer, name: str, num_blocks: int, width: int, initializer, **options) -> BlockDiagonalDense:

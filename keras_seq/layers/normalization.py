@@ -107,7 +107,8 @@ class RMSNormalization(OverAxes, keras.layers.RMSNormalization):
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        self.scale = self.add_weight(name="scale", shape=self.sizes(inputs_shape), initializer=self.initial_scale)
+        shape, options = self.sizes(inputs_shape), {"autocast": self.initial_scale == "ones"}
+        self.scale = self.add_weight(name="scale", shape=shape, initializer=self.initial_scale, **options)
         self.built = True
 
     def call(self, inputs):
@@ -126,8 +127,10 @@ class ZeroCenteredRMSNormalization(RMSNormalization):
 
     def call(self, inputs):
         """Normalize the axes of `inputs`."""
-        x = tensor_checks.real("inputs", inputs, self.compute_dtype)
-        return self.normalize(x, ops.add(self.scale, 1), None, False)
+        dtype = at_least_float32(self.compute_dtype)  # beside the 1, half precision rounds a small weight away
+        x = ops.cast(tensor_checks.real("inputs", inputs, dtype), dtype)
+        y = self.normalize(x, ops.add(ops.cast(self.scale, dtype), 1), None, False)
+        return ops.cast(y, self.compute_dtype)
 
 
 NORMALIZATIONS = {

@@ -20,6 +20,7 @@ from keras_seq.files import atomic_write, check_regular
 from keras_seq.layers.introspection import named_layers, named_weights
 
 ADAPTER_PARTS = ("_lora_a", "_lora_b")  # ends of the paths of A and B
+SAVED_DTYPES = ("float32", "float64")
 
 
 class AdapterError(ValueError):
@@ -108,9 +109,14 @@ def save_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
         raise ValueError(f"{model.name} has adapters of (lora_rank, lora_alpha) {sizes}; a file holds those of one.")
     metadata = {"lora_rank": str(sizes[0][0]), "lora_alpha": str(sizes[0][1])}
     beside = {key: w for key, w in named_weights(model).items() if w.trainable and not is_adapter(w)}
-    arrays = {key: ops.convert_to_numpy(weight) for key, weight in {**_adapters(model), **beside}.items()}
+    arrays = {key: _as_saved(weight) for key, weight in {**_adapters(model), **beside}.items()}
     with atomic_write(path) as temporary:
         save_file(arrays, temporary, metadata={"format": "keras_seq", **metadata})
+
+
+def _as_saved(weight):
+    """Return the numbers of a weight in a type that holds them exactly and every reader of safetensors knows."""
+    return ops.convert_to_numpy(weight if weight.dtype == "float64" else ops.cast(weight, "float32"))
 
 
 def load_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
@@ -133,7 +139,7 @@ def load_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
     for name in names:
         shapes |= _shapes(name, layers[name], rank)
     for key, shape in shapes.items():
-        if key not in arrays or arrays[key].shape != shape or arrays[key].dtype != np.float32:
+        if key not in arrays or arrays[key].shape != shape or arrays[key].dtype not in SAVED_DTYPES:
             actual = f"{arrays[key].dtype} {list(arrays[key].shape)}" if key in arrays else "nothing"
             raise AdapterError(f"{path} holds {actual} as {key}; expected float32 {list(shape)}.")
     enable_lora(model, rank, alpha, sorted(names), modules_to_save)

@@ -180,11 +180,12 @@ class TokenTargets:
 
     def _refuse(self, class_weight):
         outputs = getattr(self, "outputs", None) or []  # of a functional model; a head may have targets [B]
-        has_token_targets = not outputs or any(len(y.shape) == 3 for y in outputs)
-        if class_weight is not None and has_token_targets:
+        rank = max((len(y.shape) for y in outputs), default=3)
+        if class_weight is not None and rank > 2:
+            weights = "[B, T], such as weights[targets]" if rank == 3 else "[B], one for each text"  # of a CRF
             raise ValueError(
                 f"class_weight={class_weight!r}; expected None: Keras takes targets [B, T] for one-hot rows. Pass "
-                "sample_weight [B, T], such as weights[targets]."
+                f"sample_weight {weights}."
             )
 
 

@@ -12,8 +12,10 @@ Settings are the arguments of the constructors of all layers, which are attribut
 `dtype_policy` and the like may be set after the first call.
 """
 
+import dataclasses
 import functools
 import inspect
+import types
 from collections.abc import Callable
 
 import keras
@@ -162,7 +164,7 @@ def _torch_traced(function, model):
     return for_present_weights
 
 
-SIMPLE = bool | int | float | str | None | keras.DTypePolicy  # types of settings
+SIMPLE = bool | int | float | str | None | keras.DTypePolicy | types.FunctionType  # types of settings
 
 
 class Settings:
@@ -176,12 +178,17 @@ class Settings:
                 attributes = vars(layer)
                 for value in attributes.values():
                     layers += value if isinstance(value, list | tuple) else (value,)
-                names = [name for name in _argument_names(type(layer)) if isinstance(attributes.get(name, ()), SIMPLE)]
+                names = [name for name in _argument_names(type(layer)) if _is_setting(attributes.get(name, ()))]
                 self._named.append((attributes, names))
 
     def __call__(self) -> list:
         """Return the values that they have now."""
         return [attributes.get(name) for attributes, names in self._named for name in names]
+
+
+def _is_setting(value):
+    """Return whether a value is one, or a dataclass of such, as `RotaryPositions` are."""
+    return isinstance(value, SIMPLE) or dataclasses.is_dataclass(value)
 
 
 @functools.cache

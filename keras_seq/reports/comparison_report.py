@@ -50,7 +50,10 @@ def compare_report(results: ComparisonResults, more: dict | None = None) -> Repo
         columns=TERMINAL,
         data={
             "rows": [{key: value for key, value in row.items() if key not in NOT_IN_JSON} for row in results.rows],
-            "differences": {model: dataclasses.asdict(d) for model, d in results.differences.items()},
+            "differences": {
+                model: {name: value if math.isfinite(value) else None for name, value in dataclasses.asdict(d).items()}
+                for model, d in results.differences.items()
+            },
             "baselines": {b.name: b.loss_per_character for b in results.baselines},
             **({} if results.recall is None else {"recall": dataclasses.asdict(results.recall)}),
             **(more or {}),

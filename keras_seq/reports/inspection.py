@@ -78,6 +78,8 @@ class Findings:
                 f"{subject} at what followed the same token before: {share} of its attention, where equal attention to "
                 f"all would be {equal:.2f}."
             )
+        if not self.memory:
+            return lines
         last = [*self.memory.values()][-1]
         far = max((d for d, accuracy in last.items() if accuracy >= 0.5), default=None)
         what = "no token" if far is None else "the present token" if far == 0 else f"the token {far} back"
@@ -102,7 +104,7 @@ def find(model, tokenizer, ids: np.ndarray, source_ids: np.ndarray | None = None
         repeated.shape[1] // 2,
         prefix_matching_scores(model, repeated),
         {name: {d: score.accuracy for d, score in scores.items()} for name, scores in memory.items()},
-        float(np.mean([score.chance for scores in memory.values() for score in scores.values()])),
+        float(np.mean([score.chance for scores in memory.values() for score in scores.values()] or [1.0])),
         effects,
     )
 
@@ -124,7 +126,8 @@ def inspect_page(trace: ModelTrace, run: pathlib.Path, findings: Findings | None
 def _tables(trace, findings):
     """Return the tables by title: column heads, and rows of a head and cells of a text and a number from -1 to 1."""
     memory = [(name, [(percent(p), p) for p in row.values()]) for name, row in findings.memory.items()]
-    tables = {"Random tokens that a linear probe can read from each layer": (_distances(findings), memory)}
+    title = "Random tokens that a linear probe can read from each layer"
+    tables = {title: (_distances(findings), memory)} if memory else {}
     if findings.effects:
         effects = [
             (name, [(f"{v:.2f}" if abs(v) >= 0.005 else "", max(-1, v)) for v in row])
@@ -135,7 +138,7 @@ def _tables(trace, findings):
 
 
 def _distances(findings):
-    return [f"{d} back" if d else "itself" for d in next(iter(findings.memory.values()))]
+    return [f"{d} back" if d else "itself" for d in next(iter(findings.memory.values()), ())]
 
 
 def _data(trace):
@@ -172,11 +175,12 @@ def plot_findings(trace: ModelTrace, findings: Findings) -> Iterator[tuple[str, 
     values = [[p for _, p in row] for row in lens.values()]
     texts = [[label(token) for token, _ in row] for row in lens.values()]
     yield "lens", _heat_map(title, values, [*lens], tokens, texts, label="probability")
-    values = [[*row.values()] for row in findings.memory.values()]
-    texts = [[percent(value) for value in row] for row in values]
-    title = f"Random tokens that a linear probe reads from each layer (chance: {percent(findings.memory_chance)})"
-    columns = _distances(findings)
-    yield "memory", _heat_map(title, values, [*findings.memory], columns, texts, width=0.9, label="accuracy")
+    if findings.memory:
+        values = [[*row.values()] for row in findings.memory.values()]
+        texts = [[percent(value) for value in row] for row in values]
+        title = f"Random tokens that a linear probe reads from each layer (chance: {percent(findings.memory_chance)})"
+        columns = _distances(findings)
+        yield "memory", _heat_map(title, values, [*findings.memory], columns, texts, width=0.9, label="accuracy")
     if findings.effects:
         values = [row[-MAX_COLUMNS:] for row in findings.effects.values()]
         yield "patching", _heat_map(EFFECTS_TITLE, values, [*findings.effects], tokens, low=-1, label="effect")

@@ -155,6 +155,8 @@ class SplitTokens(SplitCorpus):
         held_out: bool = False,
         weights: Sequence[float] | None = None,
     ):
+        if len({os.path.realpath(name) for name in names}) < len(names):
+            raise ValueError(f"--corpus {' '.join(names)}: expected each folder once.")
         parts = [TokenFiles.open(name) for name in names]
         files = concatenated(parts)
         indices = [read_index(name) for name in names]

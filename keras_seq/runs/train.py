@@ -31,7 +31,7 @@ from keras_seq.runs.run import Run
 from keras_seq.runs.texts import TokenMixture, random_windows, split_corpus
 from keras_seq.training.checkpoints import list_checkpoints
 from keras_seq.training.language_model import text_and_ids
-from keras_seq.training.run_config import read_config
+from keras_seq.training.run_config import model_name, read_config
 
 NUM_WINDOWS = 16  # for attention maps and gate saturation
 TIMED_STEPS, TIMED_EXECUTIONS = 32, 7  # at least, after the execution that compiles
@@ -115,7 +115,7 @@ def train(
         checks.positive_number("minutes", minutes)
     train = _train_config(options)
     model_config = _model_config(model, sequence_length)
-    name = model.name if isinstance(model, keras.Model) else model_config.model_name
+    name = model_name(model) if isinstance(model, keras.Model) else model_config.model_name
     settings = RunSettings(_as_text(texts), name, minutes, tokens, batch_size, sequence_length, seed, train)
     label = f"{corpus_label(settings.texts)}-{name}".strip("-")
     if folder is not None and os.path.lexists(folder) and not os.path.isdir(folder):

@@ -13,6 +13,7 @@ gets its name: what its runtime computes has to be what the model computes.
 """
 
 import dataclasses
+import functools
 import importlib.util
 import json
 import math
@@ -355,20 +356,27 @@ def _try(model, path, format, quantization, capacity):
     try:
         exported = (OnnxModel if format == "onnx" else LiteRTModel)(path)
         count = min(5, exported.context_length or 5)
-        ids = np.random.default_rng(0).integers(exported.vocabulary_size, size=(2, count)).astype("int32")
-        state = model.get_initial_state(2, *(() if capacity is None else (capacity,)))
-        other = exported.get_initial_state(2)
-        whole, last = exported(ids, return_state=True)
+        lengths = {count, *getattr(exported, "runners", ())}  # of a LiteRT file, one for each length
+        ids = np.random.default_rng(0).integers(exported.vocabulary_size, size=(2, max(lengths))).astype("int32")
+        start = functools.partial(model.get_initial_state, 2, *(() if capacity is None else (capacity,)))
+        for length in lengths:
+            logits, state = model(ids[:, :length], state=start(), training=False, return_state=True)
+            actual, other = exported(ids[:, :length], return_state=True)
+            _compare(f"logits of {length} positions", actual, logits, quantization)
+            _compare_states(other, state, quantization)
+        state, other = start(), exported.get_initial_state(2)
         for t in range(count):
             logits, state = model.step(ids[:, t : t + 1], state)
             actual, other = exported.step(ids[:, t : t + 1], other)
             _compare("logits", actual, logits, quantization)
-            _compare("logits of all positions", whole[:, t], logits, quantization)
-        for name, expected in named_tensors(state).items():
-            _compare(name, other[name], expected, quantization)
-            _compare(name, last[name], expected, quantization)
+        _compare_states(other, state, quantization)
     except Exception as error:  # onnxruntime has a class for each of its status codes, all of them private
         raise _refused(model, format, error) from error
+
+
+def _compare_states(actual, expected, quantization):
+    for name, tensor in named_tensors(expected).items():
+        _compare(name, actual[name], tensor, quantization)
 
 
 def _compare(name, actual, expected, quantization):

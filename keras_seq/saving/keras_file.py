@@ -41,6 +41,7 @@ KERAS_OBJECTS = {
 KERAS_VALUES = {"__keras_tensor__", "__slice__"}
 REGISTERED_PREFIX = "keras_seq>"
 MAX_CONFIG_BYTES = 1 << 24
+MIN_LAYER_BYTES = 1 << 10  # of one of the layers that a config has by number, in a file of weights
 MAX_CONTEXT_LENGTH = 1 << 20  # positions; generation allocates a cache for all of them
 NUMERIC_KINDS = "biufV"  # NumPy's kinds: bool, int, uint, float; V of two bytes is bfloat16
 
@@ -103,7 +104,7 @@ def load_untrusted_model(path: str | os.PathLike) -> keras.Model:
     path = pathlib.Path(path)
     try:
         config, available_bytes = _read_archive(path)
-        _check_config(config)
+        _check_config(config, available_bytes)
         # In a thread of its own: Keras records uninitialized variables by thread, and the record ends with it.
         with concurrent.futures.ThreadPoolExecutor(1) as executor:
             required_bytes = executor.submit(_count_weight_bytes, config).result()
@@ -148,17 +149,20 @@ def _read_archive(path):
     return {**config, "compile_config": None}, members[WEIGHTS_NAME].file_size
 
 
-def _check_config(config):
-    """Check that a config names nothing but parts of models of keras_seq."""
+def _check_config(config, available_bytes):
+    """Check that a config names nothing but parts of models of keras_seq, and no more layers than the weights have."""
     if isinstance(config, dict):
         if "class_name" in config and not _is_allowed(config):
             names = [config.get(key) for key in ("module", "class_name", "registered_name")]
             raise UntrustedModelError(f"its config names {names}, which is not a part of a model of keras_seq")
+        num_layers = config.get("num_layers")
+        if isinstance(num_layers, int) and num_layers > available_bytes // MIN_LAYER_BYTES:
+            raise UntrustedModelError(f"its config requires {num_layers} layers, for {available_bytes} bytes")
         for value in config.values():
-            _check_config(value)
+            _check_config(value, available_bytes)
     elif isinstance(config, list):
         for value in config:
-            _check_config(value)
+            _check_config(value, available_bytes)
 
 
 def _is_allowed(config):

@@ -318,7 +318,7 @@ def read_tokenizer(path: str | os.PathLike[str], from_config: Callable[[dict], o
     if schema != SCHEMA:
         raise TokenizerError(
             f"The tokenizer file {str(path)!r} has schema={str(schema)[:40]}; expected {SCHEMA}: an older version of "
-            "keras_seq wrote it, so create the tokenizer again and save it."
+            "keras_seq or another library wrote it, so create the tokenizer again and save it."
         )
     try:
         return from_config(config)

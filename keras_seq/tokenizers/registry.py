@@ -51,7 +51,8 @@ def document_token(tokenizer: Tokenizer) -> int:
     if isinstance(tokenizer, SubwordTokenizer):
         return SPECIAL_TOKENS["[SEP]"]
     if DOCUMENT_CHARACTER not in tokenizer.vocabulary:
-        remedy = f"train one on the texts with --tokenizer {tokenizer.registry_name}, or take one that was"
+        kind = tokenizer.registry_name if tokenizer.registry_name in TOKENIZERS else "bpe"
+        remedy = f"train one on the texts with --tokenizer {kind}, or take one that was"
         raise TokenizerError(f"The tokenizer has no token U+001E, which begins a document: {remedy}.")
     return tokenizer.vocabulary.index(DOCUMENT_CHARACTER)
 

@@ -14,6 +14,7 @@ from keras_seq.models import MODELS, Ensemble, LSTMConfig
 from keras_seq.reports.inspection import find, inspect_page, plot_findings
 from keras_seq.reports.pages import percent
 from keras_seq.saving import save_model
+from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.base import show_whitespace
 from keras_seq.training import load_run
 from tests.interpretability.test_traces import IDS, TOKENIZER, data_of, small, softmax
@@ -159,6 +160,16 @@ def test_a_model_without_attention_has_no_head_and_without_a_source_no_patches()
     assert findings.effects is None
     assert [sentence.split()[0] for sentence in findings.sentences()] == ["Induction", "After"]
     assert "Effect on" not in inspect_page(trace_model(small("rnn"), TOKENIZER, IDS), pathlib.Path("run"), findings)
+
+
+def test_a_model_of_one_token_remembers_nothing_that_can_be_told():
+    tokenizer = CharacterTokenizer("a")
+    model, ids = LSTMConfig(3, 4).build_model(1), np.zeros(6, "int32")
+    findings, trace = find(model, tokenizer, ids), trace_model(model, tokenizer, ids)
+    assert findings.memory == {}
+    assert [sentence.split()[0] for sentence in findings.sentences()] == ["Induction"]
+    assert [*dict(plot_findings(trace, findings))] == ["lens"]
+    assert "linear probe" not in inspect_page(trace, pathlib.Path("run"), findings)
 
 
 HOVER = """

@@ -200,6 +200,7 @@ def test_losses_that_are_not_of_the_same_windows_are_refused(shapes):
         paired_difference(*map(np.zeros, shapes))
 
 
-def test_a_text_of_one_window_has_no_doubt_that_can_be_seen():
+def test_one_window_says_nothing_of_chance():
     difference = paired_difference(np.zeros((1, 1)), np.ones((1, 1)))
-    assert (difference.low, difference.mean, difference.high) == (1, 1, 1)
+    assert (difference.low, difference.mean, difference.high) == (-np.inf, 1, np.inf)
+    assert not difference.significant

@@ -65,6 +65,9 @@ def test_a_folder_of_hugging_face_can_be_the_base_and_generates(smoke, tmp_path,
     config, result = (json.loads((run / f"{name}.json").read_text()) for name in ("config", "result"))
     assert result["trainable_parameters"] < result["base_parameters"] == model.count_params()
     assert config["model"]["base"]["parameters"] == model.count_params()
+    (run / "result.json").unlink()
+    finetune(["--resume", str(run.parent)])
+    assert json.loads((run / "result.json").read_text()) == result
     export([str(run), "--to", "hugging_face"])
     capsys.readouterr()
     generate([str(run / "hugging_face"), "--prompt", "def", "--max-new-tokens", "5"])

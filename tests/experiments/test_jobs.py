@@ -101,12 +101,18 @@ def test_the_word_may_stand_anywhere_and_with_an_equals_sign(folder):
 
 
 def test_intervals_may_change_and_what_is_finished_stays(folder):
-    options = ("--train.log-every", "7", "--train.patience", "3", "--tokens", "50", "--part.units", "7")
-    given, _ = resume(folder, *options)
-    assert given == dataclasses.replace(SAVED, train=training.TrainConfig(log_every=7, patience=3))
+    given, _ = resume(folder, "--train.log-every", "7", "--tokens", "50", "--part.units", "7")
+    assert given == dataclasses.replace(SAVED, train=training.TrainConfig(log_every=7))
     assert load_result(folder / "gru-seed0") == {"loss": 1.0}
     assert resume(folder)[0] == given  # and it is what the runs go on with from then on
     assert run_folder.read_checksummed(folder / "rnn-seed0/config.json")["seed"] == 0
+
+
+def test_patience_may_change_and_what_has_stopped_early_goes_on(folder):
+    given, _ = resume(folder, "--train.patience", "3")
+    assert given == dataclasses.replace(SAVED, train=training.TrainConfig(patience=3))
+    assert load_result(folder / "gru-seed0") is None
+    assert resume(folder)[0] == given
 
 
 def test_more_tokens_make_what_is_finished_go_on(folder, capsys):

@@ -106,6 +106,15 @@ def test_what_is_scored_during_training_is_a_sample_and_at_the_end_all_of_the_te
     assert study.MaskedCorpus(whole, tmp_path).sample is None
 
 
+@pytest.mark.usefixtures("eagerly")
+def test_a_model_is_trained_with_a_sample_and_scored_with_all(config, tmp_path):
+    train = training.TrainConfig(validation_characters=60, warmup_steps=1)
+    config = dataclasses.replace(config, tokens=2 * 2 * 12, mask_rate=0.5, train=train)
+    data = study.MaskedCorpus(config, tmp_path)
+    result = study.train_one(tmp_path / "encoder-seed0", config, data)
+    assert result["masked_tokens"] == data.masked.is_masked.sum() > data.sample.is_masked.sum()
+
+
 def test_texts_to_fill_are_cut_from_the_validation_split(data):
     assert len(data.texts) > 1
     assert all(text.count("[MASK]") == 1 for text in data.texts)

@@ -165,6 +165,8 @@ def test_a_text_ends_within_its_tokens_always(untrained):
     message = f"max_new_tokens={len(shortest) - 1}; expected at least {len(shortest)}, the tokens of the shortest"
     with pytest.raises(ValueError, match=message):
         written(untrained, constraint, max_new_tokens=len(shortest) - 1)
+    with pytest.raises(ValueError, match=message):  # before the iterator is returned
+        untrained.stream("x", len(shortest) - 1, constraint=constraint)
 
 
 def test_choices_are_chosen_and_signs_are_no_pattern(untrained):

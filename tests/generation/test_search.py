@@ -39,8 +39,8 @@ def log_p(row, first, ids):
 
 
 def up_to_end(ids, end=END):
-    ids = [int(number) for number in ids]
-    return tuple(ids[: ids.index(end) + 1]) if end in ids else tuple(ids)
+    ids, ends = [int(number) for number in ids], end if isinstance(end, tuple) else (end,)
+    return tuple(ids[: next((n for n, number in enumerate(ids, 1) if number in ends), LENGTH)])
 
 
 def every_sequence(end):
@@ -58,14 +58,14 @@ def greedily(end=END):
     return greedy(step, initial_state(range(ROWS)), FIRST, LENGTH, end)
 
 
-@pytest.mark.parametrize("end", [END, 0, None])
+@pytest.mark.parametrize("end", [END, 0, None, (0, 2)])
 def test_greedy_takes_the_likeliest_id_each_time(end):
     for row, (ids, score) in enumerate(zip(*greedily(end), strict=True)):
         ids, prefix = up_to_end(ids, end), FIRST[row] + 1
         for number in ids:
             assert number == TABLE[row, prefix].argmax()
             prefix = prefix * (V + 1) + number + 1
-        assert (end in ids) or len(ids) == LENGTH
+        assert len(ids) == LENGTH or ids[-1] in np.ravel(end)
         assert score == pytest.approx(log_p(row, FIRST[row], ids), abs=1e-5)
 
 
@@ -79,7 +79,7 @@ def test_a_beam_of_one_is_greedy(length_penalty):
     np.testing.assert_allclose(scores[:, 0], log_ps / ((5 + lengths) / 6) ** length_penalty, rtol=1e-5)
 
 
-@pytest.mark.parametrize("end", [END, 0, None])
+@pytest.mark.parametrize("end", [END, 0, None, (0, 2)])
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 3.0])
 def test_a_full_beam_orders_all_sequences_that_there_are(end, length_penalty):
     ids, scores = search(FULL, end=end, length_penalty=length_penalty)
@@ -219,6 +219,8 @@ def test_contrastive_search_without_alpha_or_with_one_candidate_is_greedy(model)
     expected = np.concatenate([*SamplingLoop(model)([PROMPT], 15, SamplingConfig(temperature=0))], axis=1)[0].tolist()
     assert contrastive_search(model, PROMPT, 15, top_k=4, alpha=0) == expected
     assert contrastive_search(model, PROMPT, 15, top_k=1, alpha=0.9) == expected
+    ended = contrastive_search(model, PROMPT, 15, top_k=1, end_token_id=(expected[3], expected[5]))
+    assert ended == expected[: min(expected.index(expected[3]), expected.index(expected[5])) + 1]
 
 
 @pytest.mark.usefixtures("eagerly")

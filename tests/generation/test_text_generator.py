@@ -1,11 +1,13 @@
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 
 from keras_seq.evaluation import score_text
 from keras_seq.generation import TextGenerator, generate, stream
-from keras_seq.models import LANGUAGE_MODELS
+from keras_seq.layers import RotaryPositions
+from keras_seq.models import LANGUAGE_MODELS, LlamaConfig
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordPieceTokenizer
 from tests.generation.test_sampling_loop import whole_passes
 from tests.models.test_language_model import CONTEXT, SMALL
@@ -136,6 +138,18 @@ def test_other_prompts_lengths_and_values_are_not_traced_again(generator):
     for prompt, length in (("a", 1), ("abcdefg", 100), ("gfedcba gfedcba", 33)):
         generator(prompt, length, temperature=length / 50, seed=length, top_k=1 + length % 4)
     assert [function.num_traces() for function in functions] == before
+
+
+def test_positions_and_activations_that_are_set_later_are_those_of_the_next_text(randomize):
+    model = randomize(LlamaConfig(8, num_layers=1, num_heads=2, context_length=32).build_model(3))
+    kept, block = TextGenerator(model, CharacterTokenizer("abc")), model.blocks[0]
+    texts = [kept("a", 30)]
+    block.self_attention_layer.positions = RotaryPositions(scaling="linear", scaling_factor=9.0)
+    texts.append(kept("a", 30))
+    block.feed_forward_layer.activation = keras.activations.tanh
+    texts.append(kept("a", 30))
+    assert len({*texts}) == 3
+    assert texts[-1] == TextGenerator(model, CharacterTokenizer("abc"))("a", 30)
 
 
 @pytest.mark.parametrize("kind", [BytePairTokenizer, pytest.param(WordPieceTokenizer, marks=pytest.mark.rare)])

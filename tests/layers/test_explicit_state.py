@@ -59,6 +59,36 @@ class Twice(layers.ExplicitState):
         return (y, state) if return_state else y
 
 
+class Counts(layers.ExplicitState):
+    """A user's layer, whose state is a list of a tensor and a scalar."""
+
+    def get_initial_state(self, batch_size):
+        return [ops.zeros((batch_size, 1), self.state_dtype), ops.zeros((), "int32")]
+
+    def call(self, inputs, state=None, mask=None, return_state=False):
+        x, (total, count), mask = self.prepare_inputs(inputs, state, mask)
+        state = [total + ops.sum(x, axis=(1, 2))[:, None], count + ops.shape(x)[1]]
+        return (x, state) if return_state else x
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_a_users_state_may_be_a_list_with_a_scalar_also_where_the_batch_is_unknown(batch_size):
+    layer, x = Counts(), np.ones((batch_size, 3, 4), "float32")
+    _, state = layer(x, return_state=True)
+    forward = lambda x, total, count: layer(x, state=[total, count], return_state=True)  # noqa: E731
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        shapes = [(None, 3, 4), (None, 1), ()]
+        forward = tf.function(
+            forward, [tf.TensorSpec(s, d) for s, d in zip(shapes, ("float32", "float32", "int32"), strict=True)]
+        )
+    y, (total, count) = forward(ops.convert_to_tensor(x), *state)
+    np.testing.assert_array_equal(ops.convert_to_numpy(y), x)
+    np.testing.assert_array_equal(ops.convert_to_numpy(total), np.full((batch_size, 1), 24))
+    assert int(count) == 6
+
+
 def test_a_users_layer_needs_no_compute_output_shape():
     inputs = keras.Input((3, 4))
     outputs = keras.layers.Dense(5)(Twice()(inputs))

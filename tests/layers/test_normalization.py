@@ -50,6 +50,11 @@ def test_arguments_and_results_are_those_of_keras(randomize, name, args, kwargs)
     assert type(ours).from_config(ours.get_config()).get_config() == ours.get_config()
 
 
+def numpy_in(dtype, x):
+    """Round numbers to those of a dtype, as float32."""
+    return ops.convert_to_numpy(ops.cast(ops.cast(x, dtype), "float32"))
+
+
 def _over_last(layer, x):
     """Keras's layer over axis 1 raises on torch."""
     return ops.layer_normalization(x, layer.gamma, layer.beta, axis=-1, epsilon=layer.epsilon)
@@ -60,6 +65,16 @@ def test_root_mean_squares_over_another_axis():
     for layer in (layers.RMSNormalization(axis=1), layers.ZeroCenteredRMSNormalization(axis=1)):
         expected = x / np.sqrt((x**2).mean(1, keepdims=True) + 1e-6)
         np.testing.assert_allclose(ops.convert_to_numpy(layer(x)), expected, atol=1e-5)
+
+
+def test_a_small_weight_beside_one_is_not_rounded_away_in_half_precision():
+    layer = layers.ZeroCenteredRMSNormalization(dtype="mixed_bfloat16")
+    x = numpy_in("bfloat16", np.random.default_rng(0).normal(size=(2, 5, 64)))
+    layer.build(x.shape)
+    layer.scale.assign(np.full(64, 0.003))
+    expected = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * 1.003
+    assert keras.backend.standardize_dtype(layer(x).dtype) == "bfloat16"
+    assert (numpy_in("float32", layer(x)) == numpy_in("bfloat16", expected)).mean() > 0.98
 
 
 @pytest.mark.filterwarnings("ignore:(?s).*rms_scaling.*deprecated")

@@ -125,6 +125,22 @@ def test_long_steps_forget_and_short_ones_keep(all_gradients, made, route):
     assert all(np.isfinite(gradient).all() for gradient in got)
 
 
+def test_in_bfloat16_step_lengths_vary_by_less_than_their_bias_is_rounded_by(made):
+    """Between -8 and -4 numbers of bfloat16 are 0.03 apart."""
+
+    def log_ratio(policy):
+        layer, last = made(dtype=policy), []
+        layer.dt_up.bias.assign([-7.0] * 2 * D)
+        for scale in (0.0, 0.01):
+            layer.dt_up.kernel.assign(np.full((2, 2 * D), scale))
+            last.append(numpy(layer(inputs(length=1), return_state=True)[1][1]))
+        return np.log(last[1] / last[0])
+
+    expected = log_ratio("float32")
+    assert 1e-4 < np.abs(expected).max() < 0.015
+    np.testing.assert_allclose(log_ratio("mixed_bfloat16"), expected, atol=0.05 * np.abs(expected).max())
+
+
 def test_step_lengths_are_even_in_the_logarithm():
     bias = numpy(time_step_bias((9,))).astype("float64")
     lengths = np.log1p(np.exp(bias))

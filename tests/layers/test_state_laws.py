@@ -133,6 +133,14 @@ def test_they_do_in_half_precision(made, make, policy):
     check_parts(made(make, dtype=policy), policy, None)
 
 
+@often("make", MAKERS, ON_JAX)
+def test_weights_are_read_alike_in_a_model_and_without_one(made, make):
+    """Keras rounds those of the outermost layer, whatever its `autocast` says, unless their own says no."""
+    layer = made(make, dtype="mixed_bfloat16")
+    y, in_model = layer(inputs()), keras.Sequential([layer])(inputs())
+    np.testing.assert_array_equal(*(numpy(ops.cast(each, "float32")) for each in (y, in_model)))
+
+
 def check_mask(layer, padding):
     x, valid = inputs(), np.array(padding, bool)
     call = compiled(lambda x, mask: layer(x, mask=mask, return_state=True))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_seq.evaluation import CRFLoss
 from keras_seq.models import BertConfig, BiLSTMConfig, masked_lm, text_classifier, token_classifier
 from tests.conftest import often
 from tests.models.conftest import losses_of_training, numpy
@@ -134,6 +135,10 @@ def test_class_weights_are_refused_for_targets_of_every_position_and_taken_for_t
         for train in (model.fit, model.train_on_batch):
             with pytest.raises(ValueError, match=r"class_weight=.*sample_weight \[B, T\]"):
                 train(x, ids % 2, class_weight={0: 1.0, 1: 2.0})
+    crf = BiLSTMConfig(num_tags=3, embedding_dim=4, units=4, num_layers=1, crf=True).build_model(11)
+    crf.compile("sgd", CRFLoss())
+    with pytest.raises(ValueError, match=r"class_weight=.*sample_weight \[B\]"):
+        crf.fit(ids, ids % 3, class_weight={0: 1.0, 1: 2.0})
     model = text_classifier(encoder, 2, dropout=0.0)
     model.compile(keras.optimizers.SGD(0.0), loss, run_eagerly=True)
     labels, weights = np.array([0, 1, 1, 0]), {0: 1.0, 1: 3.0}

@@ -196,6 +196,33 @@ def test_a_dense_layer_can_be_made_with_lora(randomize):
     np.testing.assert_allclose(ops.convert_to_numpy(layer(x)), x @ (kernel + 2 * a @ b) + bias, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "mixed_bfloat16"])
+def test_adapters_of_every_precision_come_back(randomize, tmp_path, dtype):
+    model, again = (randomize(CONFIGS["lstm"].build_model(V, dtype=dtype)) for _ in range(2))
+    lora.enable_lora(model, 2, modules_to_save=["*bias*"])
+    randomize(model, seed=1)
+    for weight, value in zip(again.weights, (w for w in model.weights if not lora.is_adapter(w)), strict=True):
+        weight.assign(value)
+    lora.save_adapters(model, tmp_path / "adapters.safetensors")
+    lora.load_adapters(again, tmp_path / "adapters.safetensors")
+    assert values(again).keys() == values(model).keys()
+    for path, value in values(again).items():
+        np.testing.assert_array_equal(value, values(model)[path])
+
+
+def test_additions_are_in_float32_with_the_rules_of_the_matrix():
+    layer = layers.Dense(4, dtype="bfloat16", kernel_regularizer="l2")
+    layer.build((None, 8))
+    layer.enable_lora(2, a_initializer="ones", b_initializer="ones")
+    assert {w.dtype for w in layer.trainable_weights if lora.is_adapter(w)} == {"float32"}
+    assert float(sum(layer.losses)) == pytest.approx(0.01 * (8 * 2 + 2 * 4))
+    layer = layers.Dense(4, kernel_constraint="non_neg")
+    layer.build((None, 8))
+    with pytest.raises(ValueError, match="has a constraint of its kernel; expected none with LoRA"):
+        layer.enable_lora(2)
+    assert layer.matrix_mode is None
+
+
 def test_mistakes_are_named(tmp_path):
     model = CONFIGS["lstm"].build_model(V)
     with pytest.raises(ValueError, match="rank=0"):

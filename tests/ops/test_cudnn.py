@@ -89,5 +89,15 @@ def test_a_model_trains_through_it(taken):
     assert {"lstm", "gru"} == {*kinds(taken)}
 
 
+def test_keras_does_not_compile_by_xla_what_calls_it(taken):
+    """Keras decides when a model is compiled, before its layers are called."""
+    for kind in (layers.LSTM, layers.GRU):
+        model = keras.Sequential([kind(3)])
+        with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
+            model.compile("sgd", "mse", jit_compile=True)
+        for options in ({"use_cudnn": False}, {"dtype": "mixed_bfloat16"}, {"activation": "relu"}):
+            assert kind(3, **options).supports_jit
+
+
 def test_here_there_is_no_gpu():
     assert dispatch.on_gpu() == bool(tf.config.list_physical_devices("GPU"))

@@ -11,7 +11,7 @@ import torch
 import keras_seq
 from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.generation.sampling_loop import SamplingLoop
-from keras_seq.generation.uncached_model import ExportedReader, HostSamplingLoop
+from keras_seq.generation.uncached_model import HostSamplingLoop
 from keras_seq.models import OnnxModel
 from tests.conftest import often
 
@@ -35,7 +35,7 @@ def test_64_greedy_ids_of_an_onnx_file_equal_those_of_transformers(hugging_face,
     assert exported.context_length == ours.model.context_length
     prompts = np.random.default_rng(0).integers(1, ours.vocabulary_size, (2, 5)).astype("int32")
     expected = theirs.generate(torch.tensor(prompts), max_new_tokens=NEW, do_sample=False, pad_token_id=0).numpy()
-    np.testing.assert_array_equal(greedy(HostSamplingLoop(ExportedReader(exported)), prompts), expected)
+    np.testing.assert_array_equal(greedy(HostSamplingLoop(exported), prompts), expected)
     np.testing.assert_array_equal(greedy(SamplingLoop(ours.model), prompts), expected)
     logits = exported(expected)
     np.testing.assert_array_equal(logits[:, 4:-1].argmax(-1), expected[:, 5:])

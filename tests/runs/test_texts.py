@@ -187,8 +187,11 @@ def test_of_a_large_part_stretches_from_all_over_it_are_read(folders):
 
 
 def test_two_folders_of_one_tokenizer_are_one_corpus(folders, tmp_path):
-    both = split_corpus((folders("bpe"), folders("bpe")), tmp_path)
-    assert len(both.train) + len(both.validation) == 2 * len(TokenFiles.open(folders("bpe")))
+    names = folders("bpe"), folders("bpe", "other")
+    both = split_corpus(names, tmp_path)
+    assert len(both.train) + len(both.validation) == sum(len(TokenFiles.open(name)) for name in names)
+    with pytest.raises(ValueError, match="expected each folder once"):  # its end would be trained on and validate
+        split_corpus((names[0], f"{names[0]}/."), tmp_path)
     with pytest.raises(ValueError, match="same tokenizer"):
         split_corpus((folders("bpe"), folders("words")), tmp_path)
     with pytest.raises(ValueError, match="folders of one kind"):

@@ -156,6 +156,19 @@ def test_a_causal_model_of_keras_is_trained_as_it_is(text, tmp_path):
 
 
 @pytest.mark.usefixtures("eagerly")
+@pytest.mark.filterwarnings("ignore:.*reads the whole text again")
+def test_a_model_without_a_name_goes_on_when_its_cell_is_run_again(text, tmp_path):
+    size = CharacterTokenizer.from_text(text.read_text()).vocabulary_size
+
+    def make():
+        ids = keras.Input((None,), dtype="int32")
+        return keras.Model(ids, keras.layers.Dense(size)(keras.layers.Embedding(size, 4)(ids)))
+
+    results = [train(text, make(), folder=tmp_path / "run", **OPTIONS).result for _ in range(2)]
+    assert results[0] == results[1]
+
+
+@pytest.mark.usefixtures("eagerly")
 def test_minutes_become_steps_that_a_resumed_run_takes(text, tmp_path, capsys):
     options = {**OPTIONS, "tokens": None, "minutes": 0.01, "folder": tmp_path / "run"}
     first = train(text, MODELS["lstm"], **options)

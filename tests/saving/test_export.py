@@ -1,6 +1,8 @@
 """`keras_seq.export`: what a file computes is what the model computes; what it cannot hold is refused before a file."""
 
+import concurrent.futures
 import functools
+import itertools
 import json
 import os
 import subprocess
@@ -279,6 +281,48 @@ def test_what_is_asked_of_a_file_is_checked(exported, format):
     }.items():
         with pytest.raises(ValueError, match=message):
             ask()
+
+
+@pytest.mark.parametrize("format", RUNTIMES)
+def test_texts_in_turn_and_in_threads_are_what_each_is_alone(exported, format):
+    """One generator is kept for a file, and each text has its own state."""
+    _, other = exported(format)
+    expected = {prompt: keras_seq.generate(other, TOKENIZER, prompt, 20) for prompt in ("the ", "fox")}
+    read, call = [], type(other).__call__
+
+    def counted(self, ids, *args, **kwargs):
+        read.append(ids.shape[1])
+        return call(self, ids, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(other), "__call__", counted)
+        streams = [keras_seq.stream(other, TOKENIZER, prompt, 20) for prompt in expected]
+        parts = [*itertools.zip_longest(*streams, fillvalue="")]
+    assert [p + "".join(t) for p, t in zip(expected, zip(*parts, strict=True), strict=True)] == [*expected.values()]
+    assert sum(read) == sum(len(prompt) + 19 for prompt in expected)  # each id once
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        prompts = 4 * [*expected]
+        texts = pool.map(lambda prompt: keras_seq.generate(other, TOKENIZER, prompt, 20), prompts)
+        assert [*texts] == [expected[prompt] for prompt in prompts]
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow writes it")
+def test_every_pass_of_a_litert_file_is_tried(tmp_path, monkeypatch):
+    pytest.importorskip("ai_edge_litert")
+    run = LiteRTModel._run_rows
+
+    def wrong_after(length):
+        def run_rows(self, ids, state):
+            logits, state = run(self, ids, state)
+            return logits * (ids.shape[1] != length), state
+
+        monkeypatch.setattr(LiteRTModel, "_run_rows", run_rows)
+
+    for length in (8, 12):
+        wrong_after(length)
+        with pytest.raises(ValueError, match="logits"):
+            keras_seq.export(LSTMConfig(3, 4).build_model(5), tmp_path / "model.tflite", "litert", lengths=(8, 12))
+        assert not [*tmp_path.iterdir()]
 
 
 def test_what_is_no_exported_file_is_said_to_be_none(tmp_path):

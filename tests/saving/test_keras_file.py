@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_seq.models import Ensemble, LSTMConfig, TransformerConfig
+from keras_seq.models import Ensemble, LSTMConfig, RWKV7Config, TransformerConfig
 from keras_seq.saving import save_model
 from keras_seq.saving.keras_file import UntrustedModelError, check_weights, load_untrusted_model
 
@@ -132,6 +132,19 @@ def everywhere(config, old, new):
     if isinstance(config, list):
         return [everywhere(value, old, new) for value in config]
     return new if config == old and not isinstance(config, bool) else config
+
+
+def test_more_layers_than_the_weights_have(tmp_path, refuses):
+    """A config says their number, each is a few objects, and nothing was compared when they are made."""
+    save_model(RWKV7Config(8, num_layers=1).build_model(5), tmp_path / "honest.keras")
+    load_untrusted_model(tmp_path / "honest.keras")
+    with zipfile.ZipFile(tmp_path / "honest.keras") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    assert members[CONFIG].count(b'"num_layers": 1') == 1
+    with zipfile.ZipFile(tmp_path / "model.keras", "w") as archive:
+        for name, value in members.items():
+            archive.writestr(name, value.replace(b'"num_layers": 1', b'"num_layers": 2147483647'))
+    refuses(tmp_path / "model.keras", "2147483647 layers")
 
 
 @pytest.mark.parametrize("size", [3, 4, 5], ids=["embedding", "units", "vocabulary"])

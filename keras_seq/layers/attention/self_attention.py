@@ -180,11 +180,11 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         }
         self.sinks = None
         if self.use_sinks:  # float32 in mixed precision, as the softmax is
-            self.sinks = self.add_weight(shape=(self.num_heads,), initializer="zeros", name="sinks", autocast=False)
+            self.sinks = self.add_weight(shape=(self.num_heads,), initializer="zeros", name="sinks")
         self.bucket_bias = None
         if self._has_buckets and not self.positions.shared:
             shape = (self.positions.num_buckets, self.num_heads)
-            self.bucket_bias = self.add_weight(shape=shape, initializer="zeros", name="bucket_bias", autocast=False)
+            self.bucket_bias = self.add_weight(shape=shape, initializer="zeros", name="bucket_bias")
         if self.use_output_gate:
             features = self.num_heads * self._value_dim
             self.gate_dense = inner_dense(self, "gate", width, features, self.use_bias, self.kernel_initializer)
@@ -258,6 +258,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             check_state(self.name, state, cache_shapes(state, x.shape[0], self._slot_shapes))
             x = tensor_checks.with_axes_of(x, state["position"], rank=1)
         size = x.shape[1] if is_first_call else state["position"].shape[1]
+        if self.sliding_window is not None and not is_first_call and size is None:
+            raise ValueError(f"{self.name}: the capacity of the cache is unknown; expected a known one with a window.")
         holds_window = not is_first_call and self.sliding_window is not None and size >= self.sliding_window
         if holds_window:
             size = None if x.shape[1] is None else size + x.shape[1]

@@ -64,10 +64,11 @@ class Matrix:
         return matrix
 
     def enable_lora(self, rank: int, alpha: float, a_initializer, b_initializer) -> None:
-        """Add A and B, which are trained instead of W_0."""
+        """Add A and B in float32 or wider, which are trained instead of W_0."""
         rows, columns = self.shape
+        options = {"dtype": at_least_float32(self.layer.variable_dtype), "regularizer": self.variable.regularizer}
         for part, shape, initializer in (("a", (rows, rank), a_initializer), ("b", (rank, columns), b_initializer)):
-            self._add(f"{self.name}_lora_{part}", shape, keras.initializers.get(initializer))
+            self._add(f"{self.name}_lora_{part}", shape, keras.initializers.get(initializer), **options)
         self.variable.trainable = False
         self.mode, self.lora_rank, self.lora_alpha = "lora", rank, alpha
 
@@ -97,10 +98,8 @@ class Matrix:
         self.mode = mode
 
     def _add(self, attribute, shape, initializer, **options):
-        name = attribute.lstrip("_")
-        setattr(
-            self.layer, attribute, self.layer.add_weight(shape=shape, initializer=initializer, name=name, **options)
-        )
+        options |= {"shape": shape, "initializer": initializer, "name": attribute.lstrip("_")}
+        setattr(self.layer, attribute, self.layer.add_weight(**options))
 
 
 class MatrixAttribute:
@@ -263,6 +262,7 @@ class Layer(keras.layers.Layer):
         half = keras.backend.standardize_dtype(dtype or self.variable_dtype) in ("bfloat16", "float16")
         if half and initializer is not None:
             initializer = functools.partial(_rounded, keras.initializers.get(initializer))
+        kwargs.setdefault("autocast", self.autocast)  # else Keras rounds it where the layer is called by itself
         weight = super().add_weight(*args, initializer=initializer, dtype=dtype, **kwargs)
         weight.layer_class = type(self)
         return weight
@@ -314,6 +314,8 @@ class Layer(keras.layers.Layer):
         if self.matrix_mode is not None:
             problem = "has LoRA already" if self.matrix_mode == "lora" else "is quantized"
             raise ValueError(f"{self.name} {problem}; expected to enable it once, on a built layer.")
+        if constrained := [name for name, matrix in self.matrices.items() if matrix.variable.constraint is not None]:
+            raise ValueError(f"{self.name} has a constraint of its {constrained[0]}; expected none with LoRA.")
         alpha = rank if lora_alpha is None else lora_alpha
         self._change_matrices(lambda matrix: matrix.enable_lora(rank, alpha, a_initializer, b_initializer))
 
@@ -369,8 +371,7 @@ class Layer(keras.layers.Layer):
         for n, variable in enumerate(variables):
             variable.assign(store[str(n)])
         for matrix in self.matrices.values():
-            _, b = matrix.lora_variables
-            b.assign(ops.zeros(b.shape, b.dtype))
+            matrix.lora_variables[1].assign(ops.zeros_like(matrix.lora_variables[1]))
 
     def _saved_variables(self):
         added = {id(v) for matrix in self.matrices.values() for v in matrix.lora_variables}

@@ -93,8 +93,8 @@ def cast_like(state, initial):
     """Return a state that passed `check_state` with the structure and dtypes of the initial state."""
     if isinstance(initial, Mapping):
         return {key: cast_like(state[key], part) for key, part in initial.items()}
-    if isinstance(initial, tuple):
-        return tuple(map(cast_like, state, initial))
+    if isinstance(initial, tuple | list):
+        return type(initial)(map(cast_like, state, initial))
     return ops.cast(state, initial.dtype)
 
 
@@ -130,7 +130,8 @@ def prepare_inputs(layer, inputs, state, mask):
     if state is not None:
         check_state(layer.name, state, shapes(initial))
         initial = cast_like(state, initial)
-        x = functools.reduce(lambda x, tensor: tensor_checks.with_axes_of(x, tensor, rank=1), tree.flatten(initial), x)
+        rows = [tensor for tensor in tree.flatten(initial) if len(tensor.shape)]  # all rows share a scalar
+        x = functools.reduce(lambda x, tensor: tensor_checks.with_axes_of(x, tensor, rank=1), rows, x)
     return x, initial, mask
 
 

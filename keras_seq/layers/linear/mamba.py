@@ -21,6 +21,7 @@ from keras_seq.layers.dense import inner_dense
 from keras_seq.layers.linear.mixer import CausalDepthwiseConv1D, TokenMixer, time_step_bias
 from keras_seq.layers.normalization import merge_heads, normalize_heads, split_heads
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
+from keras_seq.ops.position_wise import dense as matmul
 from keras_seq.ops.selective_scan import selective_scan
 from keras_seq.ops.tensor_checks import where_valid
 
@@ -88,7 +89,7 @@ class SelectiveStateSpace(ExplicitState):
         self.input_dense = dense("input", width, 2 * inner, self.use_bias, kernel)
         self.convolution.build((*inputs_shape[:-1], inner))
         self.dt_down = dense("dt_down", inner, rank, False, kernel)
-        self.dt_up = dense("dt_up", rank, inner, True, kernel, bias_initializer=time_step_bias)
+        self.dt_up = dense("dt_up", rank, inner, True, kernel, bias_initializer=time_step_bias, autocast=False)
         self.b_dense = dense("b", inner, self.state_dim, False, kernel)
         self.c_dense = dense("c", inner, self.state_dim, False, kernel)
         self.log_a = self.add_weight(shape=(inner, self.state_dim), initializer=self._log_a_init, name="log_a")
@@ -111,7 +112,9 @@ class SelectiveStateSpace(ExplicitState):
         u, gate = ops.split(self.input_dense(x), 2, axis=-1)  # [B, T, E] each
         u, last_inputs = self.convolution(u, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u = ops.silu(u)
-        delta = ops.softplus(self._to_state_dtype(self.dt_up(self.dt_down(u))))  # [B, T, E]
+        steps = matmul(self.dt_down(u), ops.cast(self.dt_up.kernel, self.compute_dtype), None)
+        # the bias, about -5, in float32: beside it half precision loses what depends on the inputs
+        delta = ops.softplus(self._to_state_dtype(steps) + self._to_state_dtype(self.dt_up.bias))  # [B, T, E]
         delta = where_valid(mask, delta)  # a step of zero copies the state
         a = -ops.exp(self._to_state_dtype(self.log_a))
         b, c, u = map(self._to_state_dtype, (self.b_dense(u), self.c_dense(u), u))  # b and c [B, T, N]

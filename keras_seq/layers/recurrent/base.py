@@ -14,7 +14,7 @@ from keras import ops, tree
 from keras_seq import checks
 from keras_seq.layers.base.layer import Layer, MatrixAttribute
 from keras_seq.layers.base.state import finite_inputs, prepare_inputs, shapes, with_nan
-from keras_seq.ops import tensor_checks
+from keras_seq.ops import dispatch, tensor_checks
 from keras_seq.ops.dispatch import exportable
 from keras_seq.ops.fused_rnn import fused_rnn
 from keras_seq.ops.tensor_checks import where_valid
@@ -311,8 +311,6 @@ class RecurrentBase(RNNInterface):
             kind = "lstm" if self.keras_layer_class is keras.layers.LSTM else "gru"
             args = kind, x, state, self.kernel, self.recurrent_kernel, self.bias, training
             if fused_rnn.twin(*args):  # it rearranges the weights, which is longer than a single time step
-                if keras.backend.backend() == "tensorflow":
-                    self.supports_jit = False  # XLA cannot call cuDNN
                 return fused_rnn(*args)
         return self.scan(
             self.project_inputs(x) if projected_inputs is None else projected_inputs,
@@ -321,6 +319,11 @@ class RecurrentBase(RNNInterface):
             recurrent_dropout_mask,
             reset_mask,
         )
+
+    def _keep_from_xla(self):
+        """Tell Keras, before a model is compiled, that XLA cannot call cuDNN."""
+        if keras.backend.backend() == "tensorflow" and self._has_fused_rnn and self.compute_dtype == "float32":
+            self.supports_jit = dispatch.on_cpu()
 
     @property
     def _has_fused_rnn(self):

@@ -58,6 +58,7 @@ class GRU(RecurrentBase):
         super().__init__(units, activation, use_bias, **kwargs)
         self.recurrent_activation = keras.activations.get(recurrent_activation)
         self.reset_after = checks.boolean("reset_after", reset_after)
+        self._keep_from_xla()
 
     @property
     def bias_shape(self) -> tuple[int, ...]:

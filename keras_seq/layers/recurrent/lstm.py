@@ -104,6 +104,7 @@ class LSTM(RecurrentBase):
         super().__init__(units, activation, use_bias, bias_initializer=bias_initializer, **kwargs)
         self.recurrent_activation = keras.activations.get(recurrent_activation)
         self.unit_forget_bias = checks.boolean("unit_forget_bias", unit_forget_bias)
+        self._keep_from_xla()
 
     def _bias_start(self):
         return unit_forget_bias(self.bias_initializer) if self.unit_forget_bias else self.bias_initializer

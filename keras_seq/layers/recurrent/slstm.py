@@ -96,7 +96,7 @@ class SLSTM(ExplicitState):
         biases = {"input_gate": "zeros", "forget_gate": self._forget_bias, "candidate": "zeros", "output_gate": "zeros"}
         sizes, initializer = (self.num_heads, self._width), self.kernel_initializer
         self.input_denses = [
-            inner_block_diagonal(self, name, *sizes, initializer, bias_initializer=bias)
+            inner_block_diagonal(self, name, *sizes, initializer, bias_initializer=bias, autocast=False)
             for name, bias in biases.items()
         ]
         size = self._width // self.num_heads
@@ -120,8 +120,10 @@ class SLSTM(ExplicitState):
         last_inputs, state = state
         u, last_inputs = self.convolution(x, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u = ops.silu(u)
-        z = ops.concatenate([dense(v) for dense, v in zip(self.input_denses, (u, u, x, x), strict=True)], axis=-1)
-        z = ops.cast(z, self.state_dtype)  # [B, T, 4 D]
+        parts = zip(self.input_denses, (u, u, x, x), strict=True)
+        z = ops.concatenate([dense.project(v) for dense, v in parts], axis=-1)  # [B, T, 4 D]
+        bias = ops.concatenate([dense.bias for dense in self.input_denses])
+        z = self._to_state_dtype(z) + self._to_state_dtype(bias)  # of up to 6, beside which half precision loses z
         kernel = ops.cast(self.recurrent_kernel, self.compute_dtype)
         size = self._width // self.num_heads
         kernel = ops.transpose(ops.reshape(kernel, (size, 4, self.num_heads, size)), (2, 0, 1, 3))  # [H, K, 4, K]

@@ -47,7 +47,8 @@ def _lstm(x, state, kernel, recurrent_kernel, bias, with_gradient):
     h, c = state
     dtype = x.dtype if _multiplies_bfloat16(x) else c.dtype
     kernel, recurrent_kernel, bias = (v.to(dtype) for v in (kernel, recurrent_kernel, bias))
-    weights = kernel.t(), recurrent_kernel.t(), bias, torch.zeros_like(bias)
+    # cuDNN copies contiguous weights only; kernels that lie as `by_columns` leaves them are
+    weights = kernel.t().contiguous(), recurrent_kernel.t().contiguous(), bias, torch.zeros_like(bias)
     states = h[None].to(dtype), c[None]
     y, last_h, c = torch.lstm(x.to(dtype), states, weights, True, 1, 0.0, with_gradient, False, True)
     return y.to(h.dtype), (last_h[0].to(h.dtype), c[0])
@@ -60,7 +61,7 @@ def _multiplies_bfloat16(x):
 
 
 def _gru(x, h, kernel, recurrent_kernel, bias, with_gradient):
-    kernel, recurrent_kernel = (_reset_first(v.to(h.dtype)).t() for v in (kernel, recurrent_kernel))
+    kernel, recurrent_kernel = (_reset_first(v.to(h.dtype)).t().contiguous() for v in (kernel, recurrent_kernel))
     weights = kernel, recurrent_kernel, *_reset_first(bias.to(h.dtype))
     y, h = torch.gru(x.to(h.dtype), h[None], weights, True, 1, 0.0, with_gradient, False, True)
     return y, h[0]
