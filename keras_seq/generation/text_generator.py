@@ -233,10 +233,10 @@ class TextGenerator:
     def _stream_text(self, prompt_ids, parts, stop_strings, stop_token_ids):
         """Yield text once it is final: it cannot be part of a stop string and holds no incomplete UTF-8 character."""
         max_stop_overlap = max(map(len, stop_strings), default=1) - 1
-        new_ids, emitted = [], 0
+        new_ids, text, emitted, prompt_length = [], "", 0, len(self.tokenizer.decode(prompt_ids))
         for ids in _until_stop(parts, stop_token_ids):
             new_ids += ids
-            text = self._continuation(prompt_ids, new_ids)
+            text = self.tokenizer.decode(prompt_ids + new_ids)[prompt_length:]
             # the stop that is whole first, whatever of the text is known
             ends = [(start + len(stop), start) for stop in stop_strings if (start := text.find(stop)) >= 0]
             if ends:
@@ -247,7 +247,7 @@ class TextGenerator:
                 yield text[emitted:final]
                 emitted = final
         if new_ids:
-            yield self._continuation(prompt_ids, new_ids)[emitted:]
+            yield text[emitted:]
 
     def _encode(self, prompts, max_new_tokens):
         """Return the ids of prompts."""

@@ -141,15 +141,16 @@ def test_other_prompts_lengths_and_values_are_not_traced_again(generator):
 
 
 def test_positions_and_activations_that_are_set_later_are_those_of_the_next_text(randomize):
-    model = randomize(LlamaConfig(8, num_layers=1, num_heads=2, context_length=32).build_model(3))
-    kept, block = TextGenerator(model, CharacterTokenizer("abc")), model.blocks[0]
-    texts = [kept("a", 30)]
+    tokenizer = CharacterTokenizer("abcdefghijklmnopqrstuvwxyz")
+    model = randomize(LlamaConfig(8, num_layers=1, num_heads=2, context_length=64).build_model(26), scale=0.7)
+    kept, block = TextGenerator(model, tokenizer), model.blocks[0]
+    texts = [kept("a", 60)]
     block.self_attention_layer.positions = RotaryPositions(scaling="linear", scaling_factor=9.0)
-    texts.append(kept("a", 30))
+    texts.append(kept("a", 60))
     block.feed_forward_layer.activation = keras.activations.tanh
-    texts.append(kept("a", 30))
+    texts.append(kept("a", 60))
     assert len({*texts}) == 3
-    assert texts[-1] == TextGenerator(model, CharacterTokenizer("abc"))("a", 30)
+    assert texts[-1] == TextGenerator(model, tokenizer)("a", 60)
 
 
 @pytest.mark.parametrize("kind", [BytePairTokenizer, pytest.param(WordPieceTokenizer, marks=pytest.mark.rare)])

@@ -164,8 +164,8 @@ def test_a_model_without_a_name_goes_on_when_its_cell_is_run_again(text, tmp_pat
         ids = keras.Input((None,), dtype="int32")
         return keras.Model(ids, keras.layers.Dense(size)(keras.layers.Embedding(size, 4)(ids)))
 
-    results = [train(text, make(), folder=tmp_path / "run", **OPTIONS).result for _ in range(2)]
-    assert results[0] == results[1]
+    first, again = (train(text, make(), folder=tmp_path / "run", **OPTIONS).result for _ in range(2))
+    assert first | {"other_seconds": 0} == again | {"other_seconds": 0}
 
 
 @pytest.mark.usefixtures("eagerly")
