@@ -29,7 +29,7 @@ from keras_seq.layers import Stateful
 from keras_seq.layers.introspection import iter_layers
 from keras_seq.tokenizers.base import show_whitespace
 from keras_seq.tracking.summaries import Summaries, to_pixels
-from keras_seq.tracking.tensorboard import TOKENS_AXIS, EventFile, summary_protos
+from keras_seq.tracking.tensorboard import TOKENS_AXIS, EventFile, num_batches, summary_protos
 
 PROFILE_PLUGIN = "tensorboard_plugin_profile"
 DESCRIPTIONS = {
@@ -140,7 +140,8 @@ class Diagnostic(keras.callbacks.Callback):
         if self._file is not None:
             summaries = self.compute_summaries(self._target_model)
             axis = "optimizer steps" if self.tokens_per_step == 1 else TOKENS_AXIS
-            self._file.write(self._step * self.tokens_per_step, summary_protos(summaries, axis))
+            steps = self._step if self.tokens_per_step == 1 else num_batches(self.model.optimizer)
+            self._file.write(steps * self.tokens_per_step, summary_protos(summaries, axis))
 
 
 class LossByPosition(Diagnostic):

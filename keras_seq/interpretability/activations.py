@@ -72,6 +72,7 @@ def edit_outputs(layers: Iterable[keras.layers.Layer], edit: Callable):
 def _replaced(layers, method, replacement):
     """Replace a method of each layer by `replacement(layer, original)` inside a `with` block."""
     layers = list(layers)
+    before = [{name: value for name, value in vars(layer).items() if name == method} for layer in layers]
     for layer in layers:
         original = getattr(layer, method)
         # not by setattr, so that Keras does not track it
@@ -79,8 +80,9 @@ def _replaced(layers, method, replacement):
     try:
         yield
     finally:
-        for layer in layers:
+        for layer, own in zip(layers, before, strict=True):  # a method of its own, such as a rematerialized `call`
             del layer.__dict__[method]
+            layer.__dict__.update(own)
 
 
 def ensure_built(model: keras.Model, x) -> None:

@@ -107,6 +107,7 @@ class RMSNormalization(OverAxes, keras.layers.RMSNormalization):
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
+        # a difference from 1 keeps the precision that half precision has near 0, not near 1
         shape, options = self.sizes(inputs_shape), {"autocast": self.initial_scale == "ones"}
         self.scale = self.add_weight(name="scale", shape=shape, initializer=self.initial_scale, **options)
         self.built = True
@@ -127,7 +128,7 @@ class ZeroCenteredRMSNormalization(RMSNormalization):
 
     def call(self, inputs):
         """Normalize the axes of `inputs`."""
-        dtype = at_least_float32(self.compute_dtype)  # beside the 1, half precision rounds a small weight away
+        dtype = at_least_float32(self.compute_dtype)
         x = ops.cast(tensor_checks.real("inputs", inputs, dtype), dtype)
         y = self.normalize(x, ops.add(ops.cast(self.scale, dtype), 1), None, False)
         return ops.cast(y, self.compute_dtype)

@@ -57,7 +57,7 @@ DESCRIPTIONS = {
     "carry their state, Transformers use a sliding window.",
     "val_bits_per_character": "`val_loss` in bits per character of the text.",
     "gradient_norm": "Norm of all gradients together before clipping, at the last step of a logging interval.",
-    "learning_rate": "Learning rate at the last step of a logging interval.",
+    "learning_rate": "Learning rate of the step after a logging interval.",
     "tokens_per_second": "Training tokens per second of a logging interval, without validations and checkpoints.",
     "seconds": "Seconds in training steps so far, compilation included, without validations and checkpoints.",
     SETTINGS: "All settings of the run; config.json has them too.",
@@ -260,7 +260,7 @@ class TokenTensorBoard(keras.callbacks.Callback):
         if self.tokens_per_step is not None:
             optimizer = self.model.optimizer
             logs = {"learning_rate": float(optimizer.learning_rate), **(logs or {})}
-            self.record(int(optimizer.iterations) * self.tokens_per_step, logs)
+            self.record(num_batches(optimizer) * self.tokens_per_step, logs)
 
     def record(self, tokens: int, logs: Mapping[str, float]):
         """Write a point of each curve after so many training tokens, by the keys of metrics.jsonl or Keras's logs."""
@@ -283,6 +283,14 @@ class TokenTensorBoard(keras.callbacks.Callback):
         rows = sorted(settings.items(), key=lambda item: item[0].startswith("experiment."))
         table = "\n".join(["| setting | value |", "|---|---|", *(f"| {name} | `{value}` |" for name, value in rows)])
         self._file.write(0, [session_start(self._hparams), text_pb(SETTINGS, table, describe(SETTINGS))])
+
+
+def num_batches(optimizer: keras.optimizers.Optimizer) -> int:
+    """Return the batches so far; of Keras's optimizers, which count updates, those of all updates."""
+    if hasattr(optimizer, "step"):  # of `keras_seq.training`
+        return int(optimizer.step)
+    accumulating = getattr(optimizer, "inner_optimizer", optimizer)  # of a `LossScaleOptimizer`
+    return int(optimizer.iterations) * (getattr(accumulating, "gradient_accumulation_steps", None) or 1)
 
 
 def scalar_proto(key: str, value: float, axis: str, descriptions: Mapping[str, str] = {}) -> Summary:

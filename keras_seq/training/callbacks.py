@@ -98,6 +98,7 @@ class ValidationCallback(EveryNSteps):
         super().__init__(every, last_step)
         self.validate_fn, self.logger, self.patience = validate_fn, logger, patience
         self.last_summaries, self.best, self.best_step, self.wait = None, math.inf, None, 0
+        self.step = None  # of the last one
 
     def restore_from(self, lines: list[dict]):
         """Restore the best loss and the wait from the lines of metrics.jsonl."""
@@ -124,9 +125,10 @@ class ValidationCallback(EveryNSteps):
     def on_interval(self, step: int, logs: dict):
         """Validate, and write scalars, texts and images."""
         loss = float(logs["loss"])
-        self.last_summaries = None
+        self.last_summaries, self.step = None, step
         try:
-            self.last_summaries = self.validate_fn()
+            with kept_metrics(self.model):
+                self.last_summaries = self.validate_fn()
         except StopRequested:  # `CheckpointCallback`, which comes next, saves and raises
             return
         tokens = step * self.logger.tokens_per_step
@@ -196,6 +198,17 @@ class CheckpointCallback(keras.callbacks.Callback):
             self.logger.flush()
             path = checkpoints.save(self.folder, self.model, self.train.max_checkpoints_to_keep)
         self._last_checkpoint = (path, time.monotonic())
+
+
+@contextlib.contextmanager
+def kept_metrics(model: keras.Model) -> Iterator[None]:
+    """Put the running sums of a training back after a `with` block, where `evaluate` counts from zero in them."""
+    values = [keras.ops.copy(v) for v in model.metrics_variables]
+    try:
+        yield
+    finally:
+        for variable, value in zip(model.metrics_variables, values, strict=False):
+            variable.assign(value)
 
 
 @contextlib.contextmanager

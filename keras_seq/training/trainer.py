@@ -53,7 +53,7 @@ from keras_seq.training.run_config import check_resumable, environment, flatten,
 from keras_seq.training.run_folder import describe_tokenizer, lock_run, write_checksummed, write_result
 
 MAX_ROLLBACKS = 3
-_compiled_here = weakref.WeakSet()  # models that `train_model` compiled, and compiles anew for another training
+_compiled_here = weakref.WeakSet()  # optimizers of models that `train_model` compiled, and compiles anew the next time
 
 
 @dataclasses.dataclass
@@ -195,8 +195,7 @@ class Trainer:
         if start_step < last_step and not validation.out_of_patience:
             for word in words_of_no_effect(model, train, last_step):
                 tqdm.write(word)
-            steps_per_execution = train.steps_per_execution_from(start_step)
-            if model.steps_per_execution != steps_per_execution:
+            if (steps_per_execution := train.steps_per_execution_from(start_step)) != model.steps_per_execution:
                 model.steps_per_execution = steps_per_execution
                 model.make_train_function(force=True)  # Keras caches it
             model.fit(
@@ -206,6 +205,9 @@ class Trainer:
                 verbose=0,
                 callbacks=[StepSeed(), TerminateOnNonFinite(), logger, validation, saver, progress, *self.callbacks],
             )
+            if logger.step not in (last_step, validation.step):  # one of `self.callbacks` has stopped it
+                logger.on_interval(logger.step, model.get_metrics_result())
+                self._repeat_validation(logger.step, logger, validation, saver)
         elif start_step:
             ended = "has run out of patience" if start_step < last_step else "has done all its steps"
             tqdm.write(f"{self.folder} {ended}; the files after training are written again.")
@@ -343,9 +345,9 @@ def train_model(
         LostProcess: Of several processes, another one ended (distributed.py).
     """
     folder, training_model = pathlib.Path(folder), model if training_model is None else training_model
-    if not training_model.compiled or training_model in _compiled_here:
+    if not training_model.compiled or training_model.optimizer in _compiled_here:
         compile_model(training_model, train, total_steps, loss, schedule, tokens_per_step)
-        _compiled_here.add(training_model)
+        _compiled_here.add(training_model.optimizer)
     else:
         _build_compiled(training_model, dataset_fn)
     config = {"model": {"name": model_name(model)}, **(config or {})}
@@ -376,10 +378,8 @@ def train_model(
         }
         for name, value in result.items():
             if isinstance(value, float) and not math.isfinite(value):
-                message = (
-                    f"{name}={value} at the end of {folder.name}: training has diverged; try a smaller learning rate."
-                )
-                raise TrainingDiverged(message, logger.step)
+                what = f"{name}={value} at the end of {folder.name}"
+                raise TrainingDiverged(f"{what}: training has diverged; try a smaller learning rate.", logger.step)
         write_result(folder, result)
         checkpoints.keep_last(trainer.checkpoint_folder)
     return result

@@ -6,7 +6,8 @@ from keras_seq.interpretability import layer_outputs, logit_lens, patched_logits
 from keras_seq.interpretability.activations import BATCH_SIZE
 from keras_seq.interpretability.lenses import readout
 from keras_seq.layers import LSTM
-from keras_seq.models import GPT2Config, LanguageModel, LSTMConfig
+from keras_seq.models import GPT2Config, LanguageModel, LSTMConfig, TransformerConfig
+from keras_seq.training.optimizers import rematerialize_blocks
 from tests.models.test_language_model import SMALL
 
 pytestmark = pytest.mark.any_backend
@@ -125,6 +126,15 @@ def test_a_model_is_as_before_also_after_an_error(small):
         patched_logits(model, IDS + V, SOURCE)
     assert not any("call" in vars(layer) for layer in (model.embedding, *model.blocks))
     np.testing.assert_array_equal(numpy(model(IDS)), before)
+
+
+def test_a_rematerialized_block_stays_so(randomize):
+    model = randomize(TransformerConfig(8, 2, 2, 12, context_length=8).build_model(V))
+    rematerialize_blocks(model)
+    before = [vars(block).get("call") for block in model.blocks]
+    assert any(before)
+    layer_outputs(model, IDS)
+    assert [vars(block).get("call") for block in model.blocks] == before
 
 
 def test_normalization_and_projection_belong_to_the_readout(small):

@@ -13,6 +13,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.util.tensor_util import make_ndarray
 
+from keras_seq import training
 from keras_seq.tracking import Summaries, TokenTensorBoard, scored_key
 from keras_seq.tracking.tensorboard import EventFile, describe
 from tests.training.ends import events
@@ -178,6 +179,16 @@ def test_an_epoch_of_ones_own_fit_is_a_point_of_each_curve(model, tmp_path):
     tags = {"Loss/training", "Loss/validation", "Training/mae", "Validation/mae", "Training/learning_rate"}
     assert {*read(tmp_path).Tags()["tensors"]} == tags
     assert all([*points(tmp_path, tag)] == [20, 40] for tag in tags)
+
+
+def test_batches_are_counted_also_where_several_make_an_update(tmp_path):
+    x, y = np.ones((8, 2)), np.ones((8, 1))
+    for kind in (keras.optimizers.SGD, training.Adam):
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile(kind(0.1, gradient_accumulation_steps=4), "mse")
+        folder = tmp_path / kind.__module__
+        model.fit(x, y, batch_size=1, verbose=0, callbacks=[TokenTensorBoard(folder, tokens_per_step=10)])
+        assert [*points(folder, "Loss/training")] == [80]
 
 
 def test_a_full_disk_is_an_error_of_the_call_that_met_it(tmp_path):

@@ -115,7 +115,7 @@ def validate(losses, patience=None):
     logger.timing = contextlib.nullcontext
     logger.tracker.write = lambda *_: None
     validation = ValidationCallback(lambda: Summaries({"val_loss": next(results)}), logger, 1, 100, patience)
-    validation.set_model(types.SimpleNamespace(stop_training=False))
+    validation.set_model(types.SimpleNamespace(stop_training=False, metrics_variables=[]))
     for step in range(1, len(losses) + 1):
         if not validation.model.stop_training:
             validation.on_interval(step, {"loss": 1.0})
@@ -148,6 +148,7 @@ def test_a_validation_that_was_cut_off_leaves_no_trace_and_is_missed():
 
     logger = types.SimpleNamespace(write=None, tokens_per_step=1, tracker=None)
     validation = ValidationCallback(stopped, logger, 2, 9)
+    validation.set_model(types.SimpleNamespace(metrics_variables=[]))
     validation.on_interval(4, {"loss": 1.0})
     assert (validation.last_summaries, validation.best_step, validation.wait) == (None, None, 0)
     lines = [{"step": 2, "split": "validation"}, {"step": 4, "split": "train"}]

@@ -1,5 +1,6 @@
 """A whole run of any Keras model with any validation, and of a language model."""
 
+import dataclasses
 import json
 import shutil
 import time
@@ -26,7 +27,7 @@ TRAIN = training.TrainConfig("adam", 0.1, warmup_steps=0, log_every=2, validate_
 eagerly = pytest.mark.usefixtures("eagerly")  # the first test compiles; what the others hold is the same without
 
 
-def regress(folder, steps=6, **options):
+def regress(folder, steps=6, train=TRAIN, **options):
     """Train a linear regression; its validation is its error on all rows."""
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
@@ -37,7 +38,7 @@ def regress(folder, steps=6, **options):
 
     options = {"loss": keras.losses.MeanSquaredError(), "schedule": CONSTANT, "validate_fn": validate, **options}
     dataset = ArrayBatches((X, Y), batch_size=4).dataset
-    return training.train_model(folder, model, dataset, 4, steps, TRAIN, config={"seed": 0}, **options), model
+    return training.train_model(folder, model, dataset, 4, steps, train, config={"seed": 0}, **options), model
 
 
 def weights(model):
@@ -157,6 +158,54 @@ def test_a_model_that_is_compiled_with_metrics_goes_on(tmp_path):
     with pytest.raises(ValueError, match=r"sequential\S* is compiled with another Adam; expected one of keras_seq"):
         run(tmp_path / "other", 4, keras.optimizers.Adam(0.1))
     assert not (tmp_path / "other").exists()
+
+
+@eagerly
+@pytest.mark.any_backend
+def test_a_validation_by_evaluate_leaves_the_training_loss_as_it_is(tmp_path):
+    """Keras has one loss for both."""
+    x = y = np.zeros((16, 1), "float32")
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
+
+    def validate():
+        return Summaries({"val_loss": model.evaluate(x, y + 10, verbose=0)})
+
+    arguments = ArrayBatches((x, y), 4).dataset, 4, 6, dataclasses.replace(TRAIN, validate_every=3), validate
+    result = training.train_model(tmp_path, model, *arguments, loss=keras.losses.MeanSquaredError())
+    assert [line["loss"] for line in training.read_metrics(tmp_path, "train")] == [0, 0, 0]
+    assert (result["train_loss"], result["val_loss"]) == (0, 100)
+
+
+class StopsAt(keras.callbacks.Callback):
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = int(self.model.optimizer.step) >= self.step
+
+
+@eagerly
+@pytest.mark.any_backend
+def test_where_a_callback_stops_the_run_is_logged_validated_and_saved(tmp_path):
+    train = dataclasses.replace(TRAIN, checkpoint_every=5)
+    result, model = regress(tmp_path / "run", train=train, callbacks=[StopsAt(3)])
+    assert result["train_tokens"] == 12
+    for split in ("train", "validation"):
+        assert [line["step"] for line in training.read_metrics(tmp_path / "run", split)] == [2, 3]
+    assert (tmp_path / "run/checkpoints/step-00000003.safetensors").is_file()
+    error = np.mean((keras.ops.convert_to_numpy(model(X)) - Y) ** 2)
+    assert result["val_loss"] == pytest.approx(float(error), rel=1e-5)
+
+
+@eagerly
+def test_what_is_compiled_after_a_training_is_what_the_next_one_trains(tmp_path):
+    _, model = regress(tmp_path / "first", steps=2)
+    model.compile(training.Adam(0.5), "mae")
+    arguments = ArrayBatches((X, Y), 4).dataset, 4, 2, TRAIN, lambda: Summaries({"val_loss": 1.0})
+    training.train_model(tmp_path / "second", model, *arguments)
+    (line,) = training.read_metrics(tmp_path / "second", "train")
+    assert (model.loss, line["learning_rate"]) == ("mae", 0.5)
 
 
 LENGTH, PART = 5, 41
