@@ -283,7 +283,8 @@ def induction_score(model: keras.Model, ids) -> float:
     ids = _checked(ids)
     losses = ops.convert_to_numpy(token_losses(model(ids[:, :-1], training=False), ids[:, 1:]))  # [B, 2 n - 1]
     n = ids.shape[1] // 2
-    return float(1 - losses[:, n:].mean() / losses[:, : n - 1].mean())
+    first, second = losses[:, : n - 1].mean(), losses[:, n:].mean()
+    return float(1 - second / first) if first else 0.0  # of a model with one token
 
 
 def prefix_matching_scores(model: keras.Model, ids) -> dict[str, np.ndarray]:

@@ -127,7 +127,7 @@ class ValidationCallback(EveryNSteps):
         loss = float(logs["loss"])
         self.last_summaries, self.step = None, step
         try:
-            with kept_metrics(self.model):
+            with restored_metrics(self.model):
                 self.last_summaries = self.validate_fn()
         except StopRequested:  # `CheckpointCallback`, which comes next, saves and raises
             return
@@ -201,7 +201,7 @@ class CheckpointCallback(keras.callbacks.Callback):
 
 
 @contextlib.contextmanager
-def kept_metrics(model: keras.Model) -> Iterator[None]:
+def restored_metrics(model: keras.Model) -> Iterator[None]:
     """Put the running sums of a training back after a `with` block, where `evaluate` counts from zero in them."""
     values = [keras.ops.copy(v) for v in model.metrics_variables]
     try:

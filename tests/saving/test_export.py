@@ -436,7 +436,7 @@ def test_a_file_is_tried_before_it_gets_its_name(tmp_path, monkeypatch):
     format = "onnx" if BACKEND == "torch" else "litert"
     kind = runtime(format)
     monkeypatch.setattr(kind, "step", lambda self, ids, state: (np.zeros((len(ids), self.vocabulary_size)), state))
-    with pytest.raises(ValueError, match=f"cannot be exported to {format}: logits of the file differ by"):
+    with pytest.raises(ValueError, match=f"cannot be exported to {format}: logits .*of the file differ by"):
         keras_seq.export(LSTMConfig(3, 4).build_model(5), tmp_path / f"model{SUFFIXES[format]}", format, lengths=())
     assert not [*tmp_path.iterdir()]
 
