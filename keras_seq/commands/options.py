@@ -26,19 +26,8 @@ INTEGER = re.compile(r"([-+]?\d[\d_]{0,60}(?:\.\d{1,60})?(?:[eE]\+?\d{1,2})?)([k
 
 # fields whose integers and floats may be larger than 32 bits, and whose texts may not be empty
 BUDGETS = ("tokens", "base_tokens", "sweep_tokens", "characters", "compute")
-NAMES = (
-    "corpus",
-    "texts",
-    "base",
-    "base_corpus",
-    "against",
-    "log_dir",
-    "resume",
-    "run",
-    "inputs",
-    "field",
-    "trainable",
-)
+FOLDERS = ("base", "log_dir", "resume", "run")
+NAMES = (*FOLDERS, "corpus", "texts", "base_corpus", "against", "inputs", "field", "trainable")
 MAX_INT32, MAX_INT64, MAX_SEED, MAX_FLOAT32 = 2**31, 2**63, 2**32, 3.4e38
 
 CorpusName = Annotated[
