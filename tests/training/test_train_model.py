@@ -186,7 +186,6 @@ class StopsAt(keras.callbacks.Callback):
 
 
 @eagerly
-@pytest.mark.any_backend
 def test_where_a_callback_stops_the_run_is_logged_validated_and_saved(tmp_path):
     train = dataclasses.replace(TRAIN, checkpoint_every=5)
     result, model = regress(tmp_path / "run", train=train, callbacks=[StopsAt(3)])
