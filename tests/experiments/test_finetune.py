@@ -67,8 +67,7 @@ def test_a_folder_of_hugging_face_can_be_the_base_and_generates(smoke, tmp_path,
     assert config["model"]["base"]["parameters"] == model.count_params()
     (run / "result.json").unlink()
     finetune(["--resume", str(run.parent)])
-    again = json.loads((run / "result.json").read_text())
-    assert again | {"other_seconds": 0} == result | {"other_seconds": 0}
+    assert json.loads((run / "result.json").read_text())["val_loss"] == result["val_loss"]
     export([str(run), "--to", "hugging_face"])
     capsys.readouterr()
     generate([str(run / "hugging_face"), "--prompt", "def", "--max-new-tokens", "5"])
