@@ -181,7 +181,7 @@ def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, wri
         ("lstm-seed0", "--regex=b --method=beam", "--method sample"),
         ("lstm-seed0", "--regex=(", "cannot be used"),
         ("lstm-seed0", "--json-schema=nowhere.json", "nowhere.json"),
-        ("lstm-seed0", "--num-beams=8", "--num-beams=8: it has no effect here; expected --method beam with it"),
+        ("lstm-seed0", "--num-beams=8", "--num-beams: it has no effect here; expected --method beam with it"),
         ("lstm-seed0", "--method=beam --temperature=0.2", "--method sample with it"),
         ("lstm-seed0", "--method=contrastive --seed=2", "--method sample with it"),
         ("lstm-seed0", "--alpha=0.5", "--method contrastive with it"),
