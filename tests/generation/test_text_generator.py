@@ -131,6 +131,17 @@ def test_of_several_stops_the_one_that_is_whole_first_ends_the_text(generator, s
         assert "".join(generator.stream("abc", length, temperature=2.0, seed=6, stop_strings=stops)) == expected
 
 
+def test_searches_end_before_an_id_that_ends_the_text(generator):
+    for search in (generator.beam, generator.contrastive):
+        whole = search("abc", 8)
+        ends = {VOCABULARY.encode(whole[5])[0], VOCABULARY.encode(whole[7])[0]}
+        found = search("abc", 8, stop_token_ids=ends)
+        assert not ends & {*VOCABULARY.encode(found[3:]).tolist()}
+        if search == generator.contrastive:  # another end may give another beam
+            assert whole.startswith(found)
+            assert len(found) <= 5
+
+
 def test_other_prompts_lengths_and_values_are_not_traced_again(generator):
     generator("abc", 40, temperature=0.7, seed=1, top_k=3)
     functions = (generator.sampling_loop._prefill_fn, generator.sampling_loop._sample_fn)

@@ -141,6 +141,20 @@ def test_weights_are_read_alike_in_a_model_and_without_one(made, make):
     np.testing.assert_array_equal(*(numpy(ops.cast(each, "float32")) for each in (y, in_model)))
 
 
+def test_forget_gates_of_an_slstm_vary_by_less_than_their_bias_is_rounded_by(made):
+    def change(policy):
+        layer, last = made(MIXERS["SLSTM"], dtype=policy), []
+        forget = layer.input_denses[1]
+        forget.bias.assign(np.full(D, 5.0))
+        for scale in (0.0, 0.003):
+            forget.kernel.assign(np.full(forget.kernel.shape, scale))
+            last.append(numpy(layer(inputs(length=3), return_state=True)[1][1][1]))  # c
+        return last[1] - last[0]
+
+    expected = change("float32")
+    np.testing.assert_allclose(change("mixed_bfloat16"), expected, atol=0.1 * np.abs(expected).max())
+
+
 def check_mask(layer, padding):
     x, valid = inputs(), np.array(padding, bool)
     call = compiled(lambda x, mask: layer(x, mask=mask, return_state=True))
