@@ -94,7 +94,8 @@ def cast_like(state, initial):
     if isinstance(initial, Mapping):
         return {key: cast_like(state[key], part) for key, part in initial.items()}
     if isinstance(initial, tuple | list):
-        return type(initial)(map(cast_like, state, initial))
+        parts = [*map(cast_like, state, initial)]
+        return parts if isinstance(initial, list) else tuple(parts)
     return ops.cast(state, initial.dtype)
 
 
