@@ -340,7 +340,7 @@ def train_model(
         the texts of the final summaries, and what `finish` returns.
 
     Raises:
-        ValueError: The model is compiled with another optimizer; or as `Trainer` and its `fit`.
+        ValueError: `loss`, `schedule` or another optimizer with a compiled model; or as `Trainer` and its `fit`.
         TrainingDiverged: A number of the result is not finite; or as `Trainer.fit`.
         LostProcess: Of several processes, another one ended (distributed.py).
     """
@@ -348,11 +348,12 @@ def train_model(
     if not training_model.compiled or training_model.optimizer in _compiled_here:
         compile_model(training_model, train, total_steps, loss, schedule, tokens_per_step)
         _compiled_here.add(training_model.optimizer)
+    elif loss is not None or schedule is not None:
+        raise ValueError(f"{training_model.name} is compiled; expected its loss and schedule in `compile_model`.")
     else:
         _build_compiled(training_model, dataset_fn)
-    config = {"model": {"name": model_name(model)}, **(config or {})}
-    if tokenizer is not None:
-        config["tokenizer"] = describe_tokenizer(tokenizer)
+    described = {} if tokenizer is None else {"tokenizer": describe_tokenizer(tokenizer)}
+    config = {"model": {"name": model_name(model)}, **(config or {}), **described}
     config |= {"versions": versions(), "environment": environment()}
     trainer = Trainer(
         folder, training_model, dataset_fn, tokens_per_step, total_steps, train, validate_fn, config, **options

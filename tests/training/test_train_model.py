@@ -160,6 +160,19 @@ def test_a_model_that_is_compiled_with_metrics_goes_on(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "option", [{"loss": keras.losses.MeanSquaredError()}, {"schedule": training.InverseSqrtDecay(8)}]
+)
+def test_a_loss_or_schedule_beside_those_of_a_compiled_model_is_refused(tmp_path, option):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(training.Adam(0.1), "mae")
+    arguments = ArrayBatches((X, Y), batch_size=4).dataset, 4, 4, TRAIN, lambda: Summaries({"val_loss": 1.0})
+    with pytest.raises(ValueError, match=r"sequential\S* is compiled; expected its loss and schedule in"):
+        training.train_model(tmp_path / "run", model, *arguments, **option)
+    assert not (tmp_path / "run").exists()
+
+
 @eagerly
 @pytest.mark.any_backend
 def test_a_validation_by_evaluate_leaves_the_training_loss_as_it_is(tmp_path):
