@@ -13,7 +13,7 @@ SHORTER = {  # texts and trainings
     'tokens=run.result["train_tokens"]': "tokens=1600, sample_length=20",
     '"Return the ", ': '"Return the ", 20, ',
     "num_layers=2": "num_layers=1, embedding_dim=16, num_heads=2, feed_forward_dim=16",
-    "total_steps=1000": "total_steps=2",
+    "total_steps=1250": "total_steps=2",
     "TrainConfig()": "TrainConfig(warmup_steps=1, log_every=1, validate_every=2, checkpoint_every=2)",
 }
 
