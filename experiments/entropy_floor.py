@@ -99,6 +99,13 @@ class EntropyFloorConfig:
         check_unique("--models", self.models)
         check_unique("--corpora", self.corpora)
 
+    def check_resumed(self, saved: "EntropyFloorConfig"):
+        """Refuse a longer training: the source draws as many tokens as it reads, each once."""
+        if self.steps != saved.steps:
+            raise ValueError(
+                f"--tokens {self.tokens}: expected {saved.tokens}, as many as were drawn; start a new run."
+            )
+
     def options_without_effect(self) -> dict[str, str]:
         needs = {"order": "markov among --corpora", "concentration": "markov among --corpora"}
         return {} if "markov" in self.corpora else needs

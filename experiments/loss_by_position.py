@@ -31,6 +31,7 @@ from keras_seq.commands.options import (
     Resume,
     Seed,
     Smoke,
+    check_filled_in,
     check_multiple,
     check_options,
     check_unique,
@@ -77,9 +78,8 @@ class LossByPositionConfig:
         if smallest < 2 or smallest % 2 or not doubled.issuperset(self.sequence_lengths):
             raise ValueError(f"{option}: expected an even number and that number times powers of 2, e.g. 64 128 256.")
         check_multiple("--batch-tokens", self.batch_tokens, self.max_length)
-        if self.transformer.context_length is not None:
-            option = f"--transformer.context-length {self.transformer.context_length}"
-            raise ValueError(f"{option}: expected none; it is set to each of the --sequence-lengths.")
+        context_length = self.transformer.context_length
+        check_filled_in("--transformer.context-length", context_length, "each of the --sequence-lengths")
 
     @property
     def max_length(self) -> int:

@@ -173,13 +173,37 @@ class PartsConfig:
         if others := [name for name in self.parts if name not in PARTS[self.model]]:
             expected = f"parts of the {self.model}: {', '.join(PARTS[self.model])}"
             raise ValueError(f"--parts {' '.join(others)}: expected {expected}.")
+        context_length = self.transformer.context_length
+        options.check_filled_in("--transformer.context-length", context_length, "the --sequence-length")
+        if equal := [name for name in self.parts if self._is_baseline(PARTS[self.model][name])]:
+            expected = "one that the other options do not give to the baseline"
+            raise ValueError(f"--parts {' '.join(equal)}: expected {expected}.")
+
+    def check_resumed(self, saved: "PartsConfig"):
+        """Refuse to leave out parts of a training of all."""
+        if self.parts and not saved.parts:
+            raise ValueError(f"--parts {' '.join(self.parts)}: expected none, as all parts are in this folder.")
 
     @property
     def variants(self) -> dict[str, Recipe]:
         """The baseline and what is trained beside it."""
         parts = PARTS[self.model]
-        names = self.parts or ([*parts][-1:] if self.smoke else parts)
+        names = self.parts or [name for name, recipe in parts.items() if not self._is_baseline(recipe)]
+        names = names[-1:] if self.smoke and not self.parts else names
         return {BASELINE: Recipe(), **{name: parts[name] for name in names}}
+
+    def _is_baseline(self, recipe):
+        """Return whether other options give a part to the baseline already; windows are those of its training."""
+        baseline = getattr(self, self.model)
+        return (
+            recipe.windows is None
+            and recipe.fit_inputs is training.fit_inputs
+            and (
+                all(getattr(baseline, name, None) == value for name, value in recipe.fields.items())
+                and recipe.batch_size in (None, self.batch_size)
+                and (recipe.use_ema or not self.train.use_ema)
+            )
+        )
 
     def model_config(self, recipe: Recipe, vocabulary_size: int) -> TransformerConfig | LSTMConfig:
         """Return the config of a variant, with the baseline's number of parameters where it is `matched`."""

@@ -29,7 +29,16 @@ from experiments.common.command import experiment_main
 from experiments.common.jobs import run_once
 from keras_seq import checks, training
 from keras_seq.baselines import KneserNeyNGrams
-from keras_seq.commands.options import SMOKE_TRAIN, CorpusName, LogDir, Resume, Smoke, check_options, num_steps
+from keras_seq.commands.options import (
+    SMOKE_TRAIN,
+    CorpusName,
+    LogDir,
+    Resume,
+    Smoke,
+    check_filled_in,
+    check_options,
+    num_steps,
+)
 from keras_seq.data import RandomWindows, StatefulWindows, Windows
 from keras_seq.data.pipeline import step_dataset
 from keras_seq.evaluation import Evaluator
@@ -84,6 +93,7 @@ class ShakespeareConfig:
 
     def __post_init__(self):
         check_options(self, num_seeds=1, tokens=1, batch_size=1, sequence_length=1, context_length=1)
+        check_filled_in("--transformer.context-length", self.transformer.context_length, "the --context-length")
         checks.number("--reset-prob", self.reset_prob, 0, 1)
         if not self.members:
             raise ValueError("--members: expected one or more.")

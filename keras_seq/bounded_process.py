@@ -42,7 +42,8 @@ class _Process:
     def ask(self, name, *arguments):
         request = json.dumps([name, *arguments]) + "\n"
         with self.lock:
-            if self.process is None or self.owner != os.getpid():
+            if self.process is None or self.owner != os.getpid() or self.process.poll() is not None:
+                self.end()
                 self.start()
             try:
                 self.process.stdin.write(request.encode())
@@ -68,6 +69,7 @@ class _Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the parent
             env={**os.environ, "PYTHONPATH": path},
         )
         self.owner = os.getpid()

@@ -177,6 +177,17 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_tensors(path: str | os.PathLike[str], arrays: dict, metadata: dict[str, str]) -> None:
+    """Write arrays by name to a safetensors file; what the library cannot write is an OSError, as elsewhere."""
+    from safetensors import SafetensorError  # imported late: only such files need it
+    from safetensors.numpy import save_file
+
+    try:
+        save_file(arrays, path, metadata)
+    except SafetensorError as error:
+        raise OSError(errno.EIO, str(error), str(path)) from error
+
+
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Write bytes, atomically."""
     with atomic_write(path) as temporary:

@@ -2,7 +2,9 @@ import json
 import os
 import pathlib
 
+import numpy as np
 import pytest
+import safetensors.numpy
 
 from keras_seq import files
 from keras_seq.tokenizers import CharacterTokenizer
@@ -188,3 +190,15 @@ def test_what_was_set_aside_before_stays(tmp_path):
         clause = files.set_aside(tmp_path / "events.out.tfevents.1")
     assert clause == ", and the old file is kept as events.out.events.1.corrupt-3"
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["first", "second", "third"]
+
+
+def test_what_the_library_cannot_write_is_an_error_of_the_file(tmp_path, monkeypatch):
+    def save_file(arrays, path, metadata):
+        raise safetensors.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    files.write_tensors(tmp_path / "a.safetensors", {"a": np.ones(2)}, {"format": "pt"})
+    monkeypatch.setattr(safetensors.numpy, "save_file", save_file)
+    with pytest.raises(OSError, match="No space left") as error, files.atomic_write(tmp_path / "b") as temporary:
+        files.write_tensors(temporary, {"a": np.ones(2)}, {})
+    assert error.value.filename == str(tmp_path / "b")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]

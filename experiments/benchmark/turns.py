@@ -55,16 +55,19 @@ class BenchmarkConfig:
             raise ValueError(f"--kinds: expected one or more of {', '.join(CASES)}.")
         if self.against is not None and not (pathlib.Path(self.against) / "experiments/benchmark").is_dir():
             raise ValueError(f"--against {self.against}: expected a checkout of keras_seq.")
-        num_cases = sum(len(CASES[kind]) for kind in self.kinds)
         for number in self.cases:
-            if not 1 <= number <= num_cases:
-                raise ValueError(f"--cases {number}: expected numbers from 1 to {num_cases}.")
+            if not 1 <= number <= len(self.all_cases):
+                raise ValueError(f"--cases {number}: expected numbers from 1 to {len(self.all_cases)}.")
+
+    @property
+    def all_cases(self) -> list[Case]:
+        """Cases of which --cases are the numbers; with --smoke those of all kinds."""
+        return [*SMOKE_CASES] if self.smoke else [case for kind in self.kinds for case in CASES[kind]]
 
     @property
     def selected_cases(self) -> list[Case]:
         """Cases to measure."""
-        cases = [*SMOKE_CASES] if self.smoke else [case for kind in self.kinds for case in CASES[kind]]
-        return [cases[number - 1] for number in self.cases] or cases
+        return [self.all_cases[number - 1] for number in self.cases] or self.all_cases
 
 
 class WorkerError(Exception):

@@ -192,18 +192,27 @@ def is_worker() -> bool:
     return WORKER in os.environ
 
 
+def _claim_path(run):
+    path = run.parent / ".claims" / f"{run.name}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 @contextlib.contextmanager
 def claim(run: pathlib.Path) -> Iterator[bool]:
     """Yield whether this process has the run to itself inside the `with` block, however it ends."""
-    path = run.parent / ".claims" / f"{run.name}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(filelock.FileLock(path, blocking=False))
+            stack.enter_context(filelock.FileLock(_claim_path(run), blocking=False))
             claimed = True
         except filelock.Timeout:
             claimed = False
         yield claimed
+
+
+def in_turn(work: pathlib.Path) -> contextlib.AbstractContextManager:
+    """Return a block that the workers of a folder enter one after the other, the first one to do its work."""
+    return filelock.FileLock(_claim_path(work)) if is_worker() else contextlib.nullcontext()
 
 
 def finish_all(runs: Sequence[tuple[pathlib.Path, Callable[[], dict]]]) -> list[dict]:

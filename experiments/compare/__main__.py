@@ -83,15 +83,22 @@ def train_one(
     )
 
 
+def recurrent_kind(config: CompareConfig, ids, budgets: dict[str, compare_budgets.Budget]) -> str:
+    """Return the kind of windows that all recurrent models read, which suits the one that reads the fewest tokens."""
+    recurrent = [budget for budget in budgets.values() if not hasattr(budget.model_config, "context_length")]
+    steps = min((budget.steps for budget in recurrent), default=config.steps)
+    return recurrent_windows(ids, steps * config.batch_size * config.sequence_length)
+
+
 def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     """Train all runs that are not finished in `folder`, then report the comparison."""
     min_length = config.sequence_length + 1
     data = split_corpus(config.corpus, folder, min_length, strip_whitespace=config.strip_whitespace)
     if config.documents and data.document_token is None:
         raise ValueError("--documents: expected a --corpus of folders that keras-seq prepare wrote.")
-    if config.recurrent_windows is None:
-        kind = recurrent_windows(data.train, config.steps * config.batch_size * config.sequence_length)
-        config = dataclasses.replace(config, recurrent_windows=kind)
+    is_open = config.recurrent_windows is None
+    if is_open:
+        config = dataclasses.replace(config, recurrent_windows=recurrent_kind(config, data.train, {}))
     # Build all windows once, so that errors are raised before anything is written.
     for kind in (config.recurrent_windows, config.transformer_windows):
         make_windows(config, kind, data.train, seed=0)
@@ -104,6 +111,8 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
         return make_windows(config, kind, data.train, seed=0)
 
     budgets = compare_budgets.plan(config, folder, data.tokenizer.vocabulary_size, plan_windows)
+    if is_open:
+        config = dataclasses.replace(config, recurrent_windows=recurrent_kind(config, data.train, budgets))
     data.introduce(config.train, min_length, f"batches of {config.batch_size} x {config.sequence_length}")
     print(compare_budgets.budget_table(config, budgets).without("width"))
     print(*filter(None, [compare_sizes([budget.parameters for budget in budgets.values()])]))
@@ -159,10 +168,11 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
 
 
 def _write_page(folder, runs):
-    """Write a page in which the first two models live, unless there is one, or say why they cannot."""
+    """Write a page in which the first two models live, unless there is one of them, or say why they cannot."""
+    page = folder / "page.html"
     try:
-        if not (folder / "page.html").exists():
-            write_living_page(runs, folder / "page.html")
+        if not page.exists() or any((run / "model.keras").stat().st_mtime > page.stat().st_mtime for run in runs):
+            write_living_page(runs, page)
     except (ValueError, ImportError) as error:
         print(f"There is no page in which the models live: {error}")
 

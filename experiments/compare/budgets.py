@@ -15,6 +15,7 @@ from typing import Any
 
 import keras
 
+from experiments.common.jobs import in_turn
 from experiments.compare.settings import CompareConfig
 from keras_seq import checks
 from keras_seq.models.config import match_parameter_count, shapes_only
@@ -62,7 +63,8 @@ def plan(
         rate = config.train.peak_learning_rate(model)
         budgets[name] = Budget(name, model_config, config.steps, model.count_params(), flops, rate)
     if config.match == "seconds":
-        times = step_seconds(config, folder / "seconds.json", budgets, vocabulary_size, make_windows)
+        with in_turn(folder / "seconds"):
+            times = step_seconds(config, folder / "seconds.json", budgets, vocabulary_size, make_windows)
         budgets = {name: dataclasses.replace(b, seconds_per_step=times[name]) for name, b in budgets.items()}
     first = budgets[config.models[0]]
     cost = {"flops": lambda b: b.flops_per_token, "seconds": lambda b: b.seconds_per_step}.get(config.match)

@@ -86,6 +86,13 @@ class SpeedrunConfig:
         if self.num_seeds < records.MIN_SEEDS:
             raise ValueError(f"--num-seeds {self.num_seeds}: expected at least {records.MIN_SEEDS} with --record.")
 
+    def check_resumed(self, saved: "SpeedrunConfig"):
+        """Refuse more seeds than a record began with: p is that of a number chosen before a loss was known."""
+        if saved.record is not None and self.num_seeds != saved.num_seeds:
+            raise ValueError(
+                f"--num-seeds {self.num_seeds}: expected the {saved.num_seeds} of this record; start a new run."
+            )
+
 
 SMOKE = {"corpus": "pydoc", "num_seeds": 2}
 
@@ -174,7 +181,7 @@ def measure(config: SpeedrunConfig, folder: pathlib.Path) -> Report | str:
     objections, written = [], None
     is_new = rows not in [record["seeds"] for record in records.load()]
     if config.record is not None and is_new and not is_worker():
-        objections = records.objections(rows, records.best_seconds())
+        objections = records.objections(rows, records.fastest())
         if not objections:
             written = write_record(config, folder, rows, data.corpus.sha256)
     return report(config, rows, objections, written)
@@ -190,15 +197,17 @@ def write_record(config: SpeedrunConfig, folder: pathlib.Path, rows: list[dict],
 
 def report(config: SpeedrunConfig, rows: list[dict], objections: list[str], written: pathlib.Path | None) -> Report:
     """Return the report; its failures are what kept the seeds from being a record."""
-    result, best = records.summary(rows), records.best_seconds()
+    result, standing = records.summary(rows), records.fastest()
     text = "text held out from the training split" if config.score_on_dev_split else "the validation split"
     p = f" (p = {result['p_value']:.2g} that it is below {TARGET} by chance)" if len(rows) > 1 else ""
     losses = plus_minus(result["val_losses"], 4)
     verdict = f"{result['seconds']:.1f} scaled processor seconds to a val_loss@{LENGTH} of {losses} on {text}{p}."
     if written is not None:
         verdict += f" A record: {written.name}."
-    elif best is not None:
-        verdict += f" The record is {best:.1f} seconds."
+    elif standing is not None:
+        verdict += f" The record is {standing['seconds']:.1f} seconds."
+    if not config.smoke and not objections:
+        verdict = " ".join([verdict, *(f"It does not count: {sentence}" for sentence in records.noisy_seeds(rows))])
     columns = {
         "seed": lambda row: str(row["seed"]),
         f"val_loss@{LENGTH}": lambda row: f"{row['val_loss']:.4f}",

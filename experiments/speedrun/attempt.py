@@ -5,8 +5,8 @@
     {"recipe": PATH, "seed": 0, "vocabulary_size": 65, "ids": [...]}    ->  {"processor_seconds": ..., "gflops": [...]}
     {"ids": [...]}, of the text to score                                ->  {"val_loss": ..., "parameters": ...}
 
-While the recipe trains, the text to score is not in this process, and neither the file of the corpus nor the network
-can be opened from Python. What the recipe prints goes to stderr.
+While the recipe trains, the text to score is not in this process. Neither the file of the corpus nor the network can be
+opened from Python, then and while the model is scored. What the recipe prints goes to stderr.
 """
 
 import importlib.util
@@ -27,7 +27,6 @@ from keras_seq.evaluation import Evaluator
 from keras_seq.models.laws import assert_causal
 
 SIZE, REPEATS = 1024, 25  # of the float32 product that measures the processor
-CAUSAL_LENGTH = 32  # positions of the check for leaks
 ROWS, TOLERANCE = 3, 0.02  # windows scored one by one, and nats by which they may differ from those of a batch
 CORPUS_FILE = "shakespeare.txt"  # of which a record is
 
@@ -54,11 +53,19 @@ def gflops() -> float:
 
 
 class Guard:
-    """Refuse what a recipe may not open while it trains: an audit hook, which Python cannot remove again."""
+    """Refuse what a recipe and its model may not open: an audit hook, which Python cannot remove again."""
 
     def __init__(self):
         self.is_on = False
         sys.addaudithook(self)
+
+    def __enter__(self):
+        """Refuse it inside of the block."""
+        self.is_on = True
+
+    def __exit__(self, *exception):
+        """Allow it again."""
+        self.is_on = False
 
     def __call__(self, event, arguments):
         """Raise a RecipeError for the file of the corpus and for the network."""
@@ -86,11 +93,8 @@ def train(request: dict, guard: Guard) -> tuple[keras.Model, dict]:
     ids, size, seed = np.asarray(request["ids"], "int32"), request["vocabulary_size"], request["seed"]
     keras.utils.set_random_seed(seed)
     before, start, wall_start = gflops(), processor_seconds(), time.perf_counter()
-    guard.is_on = True
-    try:
+    with guard:
         model = load_recipe(request["recipe"])(ids, size, seed)
-    finally:
-        guard.is_on = False
     measured = {"processor_seconds": processor_seconds() - start, "wall_seconds": time.perf_counter() - wall_start}
     return model, {**measured, "gflops": [before, gflops()], "backend": keras.backend.backend()}
 
@@ -99,11 +103,11 @@ def score(model: keras.Model, ids: np.ndarray, vocabulary_size: int) -> dict:
     """Check that a model predicts each id from those before it in its window, and score it."""
     if not isinstance(model, keras.Model):
         raise RecipeError(f"The recipe returned a {type(model).__name__}; expected a keras.Model.")
-    shape = tuple(model(ids[None, :CAUSAL_LENGTH], training=False).shape)
-    if shape != (1, CAUSAL_LENGTH, vocabulary_size):
-        raise RecipeError(f"Logits of shape {shape}; expected {(1, CAUSAL_LENGTH, vocabulary_size)}.")
+    shape = tuple(model(ids[None, :LENGTH], training=False).shape)
+    if shape != (1, LENGTH, vocabulary_size):
+        raise RecipeError(f"Logits of shape {shape}; expected {(1, LENGTH, vocabulary_size)}.")
     try:
-        assert_causal(model, length=CAUSAL_LENGTH)
+        assert_causal(model, length=LENGTH)
     except AssertionError as error:
         raise RecipeError(str(error)) from None
     evaluator = Evaluator(model)
@@ -120,21 +124,18 @@ def score(model: keras.Model, ids: np.ndarray, vocabulary_size: int) -> dict:
 
 def main():
     """Answer two requests."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a recipe prints is no answer
-
-    def answer(values):
-        answers.write(json.dumps(values) + "\n")
-        answers.flush()
-
-    request = json.loads(sys.stdin.readline())
-    try:
-        model, measured = train(request, Guard())
-        answer(measured)
-        ids = np.asarray(json.loads(sys.stdin.readline())["ids"], "int32")
-        answer(score(model, ids, request["vocabulary_size"]))
-    except RecipeError as error:
-        answer({"error": str(error)})
+    with os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as answers:
+        os.dup2(2, 1)  # what a recipe prints is no answer
+        request, guard = json.loads(sys.stdin.readline()), Guard()
+        try:
+            model, measured = train(request, guard)
+            print(json.dumps(measured), file=answers)
+            ids = np.asarray(json.loads(sys.stdin.readline())["ids"], "int32")
+            with guard:
+                scores = score(model, ids, request["vocabulary_size"])
+            print(json.dumps(scores), file=answers)
+        except RecipeError as error:
+            print(json.dumps({"error": str(error)}), file=answers)
 
 
 if __name__ == "__main__":

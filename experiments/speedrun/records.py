@@ -6,6 +6,8 @@ records/NN-name/result.json    name, date, val_losses, seconds, p_value, and wha
 
 scaled seconds = processor seconds x GFLOP/s of a float32 product there / REFERENCE_GFLOPS
 t = (TARGET - mean) sqrt(n) / s,   p = P(T > t) of Student's t with n - 1 degrees of freedom, for n seeds
+
+That a record is faster than the one before it is Welch's test of the scaled seconds of both, one-sided.
 """
 
 import hashlib
@@ -63,25 +65,43 @@ def summary(rows: Sequence[dict]) -> dict:
     }
 
 
-def objections(rows: Sequence[dict], best_seconds: float | None = None) -> list[str]:
-    """Return why seeds make no record, a sentence each; `best_seconds` is the time of the record that stands."""
+def p_faster(rows: Sequence[dict], standing: Sequence[dict]) -> float:
+    """Return the probability of seeds as much faster than those of another record by chance."""
+    from scipy import stats
+
+    seconds = [[scaled_seconds(row) for row in seeds] for seeds in (rows, standing)]
+    if all(min(times) == max(times) for times in seconds):
+        return float(seconds[0][0] >= seconds[1][0])
+    return float(stats.ttest_ind(*seconds, equal_var=False, alternative="less").pvalue)
+
+
+def objections(rows: Sequence[dict], standing: dict | None = None) -> list[str]:
+    """Return why seeds make no record, a sentence each; `standing` is the fastest record so far."""
     result, sentences = summary(rows), []
     if len(rows) < MIN_SEEDS:
         sentences.append(f"{len(rows)} seeds: expected at least {MIN_SEEDS}; raise --num-seeds.")
     if not result["p_value"] < MAX_P:
         sentences.append(
             f"p = {result['p_value']:.2g} that the mean val_loss, {result['val_loss']:.4f}, is below {TARGET} by "
-            f"chance: expected less than {MAX_P}; lower the loss, or raise --num-seeds."
+            f"chance: expected less than {MAX_P}; lower the loss."
         )
-    sentences += [
+    sentences += noisy_seeds(rows)
+    if standing is not None and len(rows) > 1 and not (p := p_faster(rows, standing["seeds"])) < MAX_P:
+        sentences.append(
+            f"{result['seconds']:.1f} s, p = {p:.2g} of being below the {standing['seconds']:.1f} s of the last record "
+            f"by chance: expected less than {MAX_P}."
+        )
+    return sentences
+
+
+def noisy_seeds(rows: Sequence[dict]) -> list[str]:
+    """Return a sentence for each seed that does not count, because the machine's speed changed while it trained."""
+    return [
         f"seed {row['seed']}: the machine's speed changed by {drift(row):.0%} while it trained; expected at most "
         f"{MAX_DRIFT:.0%}: run it when nothing else runs."
         for row in rows
         if drift(row) > MAX_DRIFT
     ]
-    if best_seconds is not None and result["seconds"] >= best_seconds:
-        sentences.append(f"{result['seconds']:.1f} s: expected less than the {best_seconds:.1f} s of the last record.")
-    return sentences
 
 
 # On disk
@@ -93,9 +113,9 @@ def load(folder: pathlib.Path | None = None) -> list[dict]:
     return [{"number": int(path.parent.name[:2]), **json.loads(path.read_text(encoding="utf-8"))} for path in paths]
 
 
-def best_seconds(folder: pathlib.Path | None = None) -> float | None:
-    """Return the time of the record that stands, None if there is no record."""
-    return min((record["seconds"] for record in load(folder)), default=None)
+def fastest(folder: pathlib.Path | None = None) -> dict | None:
+    """Return the record that stands, None if there is no record."""
+    return min(load(folder), key=lambda record: record["seconds"], default=None)
 
 
 def write(name: str, run: pathlib.Path, rows: Sequence[dict], facts: dict, folder: pathlib.Path | None = None):

@@ -99,6 +99,8 @@ class GenerateConfig:
             raise ValueError(f"--prompt {self.prompt}: expected no --prompt beside --interactive, which reads prompts.")
         if self.out is not None and not self.out.parent.is_dir():
             raise ValueError(f"--out {self.out}: the folder {self.out.parent} does not exist.")
+        if self.out is not None and self.out.is_dir():
+            raise ValueError(f"--out {self.out}: expected a file, and this is a folder.")
 
     def options_without_effect(self) -> dict[str, str]:
         """Return the options that have no effect beside the others, with what they would need."""

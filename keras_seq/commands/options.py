@@ -234,6 +234,12 @@ def check_multiple(option: str, value: int, divisor: int):
         raise ValueError(f"{option} {value}: expected a multiple of {divisor}.")
 
 
+def check_filled_in(option: str, value: Any, source: str):
+    """Raise a ValueError unless an option is left to the experiment, which sets it to what another option says."""
+    if value is not None:
+        raise ValueError(f"{option} {value}: expected none; it is set to {source}.")
+
+
 def check_together(option: str, value: Any, other_option: str, other_value: Any):
     """Raise a ValueError unless two options are given together, or neither is."""
     if (value is None) != (other_value is None):

@@ -13,10 +13,9 @@ import keras
 import numpy as np
 from keras import ops
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from keras_seq import checks
-from keras_seq.files import atomic_write, check_regular
+from keras_seq.files import atomic_write, check_regular, write_tensors
 from keras_seq.layers.introspection import named_layers, named_weights
 
 ADAPTER_PARTS = ("_lora_a", "_lora_b")  # ends of the paths of A and B
@@ -111,7 +110,7 @@ def save_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
     beside = {key: w for key, w in named_weights(model).items() if w.trainable and not is_adapter(w)}
     arrays = {key: _as_saved(weight) for key, weight in {**_adapters(model), **beside}.items()}
     with atomic_write(path) as temporary:
-        save_file(arrays, temporary, metadata={"format": "keras_seq", **metadata})
+        write_tensors(temporary, arrays, {"format": "keras_seq", **metadata})
 
 
 def _as_saved(weight):

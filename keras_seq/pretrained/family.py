@@ -165,8 +165,9 @@ _IGNORED = (
     "attn_implementation use_bfloat16 vocab_size unsloth_version unsloth_fixed max_length min_length do_sample "
     "early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p repetition_penalty "
     "length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids num_return_sequences "
-    "output_scores return_dict_in_generate forced_bos_token_id forced_eos_token_id remove_invalid_values "
-    "exponential_decay_length_penalty suppress_tokens begin_suppress_tokens tf_legacy_loss"
+    "is_llama_config transformers.js_config output_scores return_dict_in_generate forced_bos_token_id "
+    "forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens "
+    "tf_legacy_loss"
 )
 IGNORED = frozenset(_IGNORED.split())  # keys of every config that do not change logits
 CONSTANTS = {  # of every config
@@ -178,6 +179,8 @@ CONSTANTS = {  # of every config
     "pruned_heads": {},
     "quantization_config": None,
     "auto_map": None,
+    "rope_interleaved": False,
+    "use_mrope": False,
 }
 NULLABLE = {"head_dim", "num_key_value_heads", "sliding_window", "pad_token_id"}  # null: by other keys, or off
 MAY_BE_ZERO = {"max_window_layers", "num_experts", "pad_token_id", "decoder_start_token_id"}

@@ -155,6 +155,9 @@ def read_tokenizer_files(folder: pathlib.Path, model_type: str, vocabulary_size:
     """Return the tokenizer of a folder, or None if there is none."""
     options_file = folder / "tokenizer_config.json"
     options = read_json(options_file) if options_file.exists() else {}
+    map_file = folder / "special_tokens_map.json"
+    if "added_tokens_decoder" not in options and map_file.exists():  # as transformers did before it wrote that key
+        options |= read_json(map_file)
     special = {name: _content(name, options[name]) for name in SPECIAL if options.get(name) is not None}
     for name in BOOLEANS:
         if options.get(name) is not None and not isinstance(options[name], bool):
@@ -214,6 +217,11 @@ def _with_added_tokens(text, folder, options, special, vocabulary_size):
     """Return the pipeline with the tokens that the other files name and it has not added, as transformers adds them."""
     listed = read_json(folder / "added_tokens.json") if (folder / "added_tokens.json").exists() else {}
     flags, decoder = {}, options.get("added_tokens_decoder") or {}
+    lists = [options.get(f"{kind}_special_tokens") or () for kind in ("additional", "extra")]
+    if not all(isinstance(tokens, list | dict | tuple) for tokens in lists):
+        raise PretrainedError(f"{folder}: additional_special_tokens or extra_special_tokens; expected lists of tokens.")
+    further = [token for tokens in lists for token in (tokens.values() if isinstance(tokens, dict) else tokens)]
+    further = [_content("additional_special_tokens", token) for token in further]
     if not isinstance(decoder, dict) or not all(isinstance(id, int) for id in listed.values()):
         raise PretrainedError(f"{folder}: expected tokens by id in added_tokens_decoder, ids in added_tokens.json.")
     for id, token in decoder.items():
@@ -222,7 +230,9 @@ def _with_added_tokens(text, folder, options, special, vocabulary_size):
         flags[name] = {flag: token[flag] for flag in FLAGS & {*token}} if isinstance(token, dict) else {}
     pipeline = tokenizers.Tokenizer.from_str(text)
     known = {token.content for token in pipeline.get_added_tokens_decoder().values()}
-    names = [*dict.fromkeys(n for n in (*sorted(listed, key=listed.get), *special.values()) if n not in known)]
+    names = [
+        *dict.fromkeys(n for n in (*sorted(listed, key=listed.get), *special.values(), *further) if n not in known)
+    ]
     for name in names:
         if pipeline.token_to_id(name) is not None or pipeline.get_vocab_size() < vocabulary_size:
             pipeline.add_special_tokens([AddedToken(name, **{"special": True, **flags.get(name, {})})])

@@ -23,9 +23,12 @@ from keras_seq.pretrained.folder_files import PretrainedError, TensorFiles, read
 from keras_seq.pretrained.tensor_table import initialize, match, set_first_value, variables_of, without_memory
 from keras_seq.tokenizers.base import Tokenizer
 
-FILES = ("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", "chat_template.jinja")
+FILES = (
+    *("config.json", "generation_config.json", "chat_template.jinja"),
+    *("model*.safetensors", "model*.safetensors.index.json"),
+)
 TOKENIZER_FILES = (
-    *("tokenizer.json", "tokenizer_config.json", "added_tokens.json"),
+    *("tokenizer.json", "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"),
     *("vocab.txt", "vocab.json", "merges.txt"),
 )
 

@@ -17,10 +17,9 @@ from collections.abc import Collection
 import keras
 import ml_dtypes
 import numpy as np
-from safetensors.numpy import save_file
 
 from keras_seq import checks
-from keras_seq.files import atomic_folder, is_free
+from keras_seq.files import atomic_folder, is_free, write_tensors
 from keras_seq.layers import GatedDeltaNet, GriffinRecurrentBlock, TransformerBlock
 from keras_seq.layers.introspection import check_tokenizer, iter_layers
 from keras_seq.models import EncoderDecoder, Ensemble, LanguageModel
@@ -195,7 +194,7 @@ def _write_tensors(folder, family, architecture, variables, dtype, max_shard_byt
     files = files if len(shards) > 1 else [SINGLE]
     for file, names in zip(files, shards, strict=True):
         arrays = {name: _finite(name, tensor_of(tensors[name], variables), dtype) for name in names}
-        save_file(arrays, folder / file, metadata={"format": "pt"})
+        write_tensors(folder / file, arrays, {"format": "pt"})
     if len(shards) > 1:
         weight_map = {name: file for file, names in zip(files, shards, strict=True) for name in names}
         index = {"metadata": {"total_size": sum(num_bytes.values())}, "weight_map": weight_map}

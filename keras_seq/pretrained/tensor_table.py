@@ -162,8 +162,10 @@ def name_of(value, names: dict) -> str:
 
 def without_memory(build):
     """Return what a function builds, without memory for variables."""
+    policy = keras.config.dtype_policy()
 
     def run():
+        keras.config.set_dtype_policy(policy)  # Keras has one for each thread
         with keras.StatelessScope(initialize_variables=False):
             return build()
 

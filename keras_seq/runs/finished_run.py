@@ -20,7 +20,7 @@ from keras_seq.saving.page import round_weights
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.base import Tokenizer
 from keras_seq.training import load_language_model, load_run
-from keras_seq.training.run_folder import load_result
+from keras_seq.training.run_folder import is_hugging_face, load_result
 
 RUNTIMES = {".onnx": OnnxModel, ".tflite": LiteRTModel}
 Unknown = Literal["error", "drop"]  # --unknown: name the characters that a model does not know, or leave them out
@@ -38,7 +38,8 @@ def load_run_or_folder(path: pathlib.Path) -> pretrained.Pretrained:
         problem = "is not a folder" if path.exists() else "does not exist"
         expected = f"the folder of a finished run, or a Hugging Face folder: {how_to_download(path)}"
         raise ValueError(f"{path} {problem}; expected {expected}.")
-    if not any((path / name).exists() for name in ("model.safetensors", "model.safetensors.index.json")):
+    has_weights = any((path / name).exists() for name in ("model.safetensors", "model.safetensors.index.json"))
+    if not has_weights and not is_hugging_face(path):
         model, tokenizer = load_run(path)
         return pretrained.Pretrained(model, tokenizer, None, tokenizer.vocabulary_size)
     loaded = pretrained.load(path)

@@ -108,6 +108,7 @@ class PretrainedTokenizer(Tokenizer):
 
         Raises:
             TokenizerError: There are no texts, not as many pairs as texts, or an element is not a text.
+            ValueError: `sequence_length` is less than the special tokens that are added.
         """
         for name, batch in (("texts", texts), ("text_pairs", text_pairs)):
             if batch is not None and (not isinstance(batch, list | tuple) or not batch or len(batch) != len(texts)):
@@ -116,7 +117,10 @@ class PretrainedTokenizer(Tokenizer):
                 check_text(text)
         pipeline = _whole_texts(self._text)
         if sequence_length is not None:
-            pipeline.enable_truncation(checks.positive_integer("sequence_length", sequence_length))
+            added = pipeline.num_special_tokens_to_add(text_pairs is not None) if self.add_special_tokens else 0
+            pipeline.enable_truncation(
+                checks.integer("sequence_length", sequence_length, max(1, added), reason="for the special tokens")
+            )
         id = self.pad_token_id
         pipeline.enable_padding(length=sequence_length, pad_id=id, pad_token=self._vocabulary[id])
         inputs = list(texts) if text_pairs is None else list(zip(texts, text_pairs, strict=True))

@@ -195,6 +195,8 @@ def check_finished(run: str | os.PathLike[str]) -> None:
     if not run.is_dir():
         expected = f"its folder {run.parent}" if run.name in (MODEL, TOKENIZER) else "the folder of a finished run"
         raise ValueError(f"{run} {'is a file' if run.exists() else 'does not exist'}; expected {expected}.")
+    if is_hugging_face(run):
+        raise ValueError(f"{run} is a Hugging Face folder: keras_seq.pretrained.load loads it.")
     for name in (MODEL, TOKENIZER, "config.json", "result.json"):
         within(run, run / name)
     with _saying_how_to_repair(run):
@@ -207,6 +209,14 @@ def check_finished(run: str | os.PathLike[str]) -> None:
                 remedy = f"to go on from the latest checkpoint, --resume {run} with {STARTED_BY}"
                 raise ValueError(f"{run}: {name} is missing, the run is not finished; expected {expected}: {remedy}.")
             raise ValueError(f"{run}: {name} is missing; expected {expected}{_runs_in(run)}.")
+
+
+def is_hugging_face(folder: pathlib.Path) -> bool:
+    """Return whether a folder's config.json is one of transformers."""
+    try:
+        return "model_type" in json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False
 
 
 def load_run(run: str | os.PathLike[str]) -> tuple[keras.Model, Tokenizer]:

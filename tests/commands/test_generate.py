@@ -175,6 +175,7 @@ def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, wri
         ("lstm-seed0", "--prompt=猫 --unknown=drop", "is empty"),
         ("lstm-seed0", "--prompt=a --interactive", "--prompt a"),
         ("lstm-seed0", "--out=nowhere/a.txt", "nowhere"),
+        ("lstm-seed0", "--out=.", "--out ."),
         ("lstm-seed0", "--method=beam --num-samples=2", "--method beam"),
         ("lstm-seed0", "--method=contrastive --alpha=2", "--alpha 2"),
         ("lstm-seed0", "--choices a --regex=b", "expected one of them"),

@@ -224,6 +224,13 @@ def test_a_worker_that_fails_is_reported_with_its_error():
     assert re.search(r"ValueError: .*7.* \(exit status 1\)", errors["keras_seq"])
 
 
+def test_the_numbers_of_cases_are_of_the_list_that_is_measured():
+    assert BenchmarkConfig(smoke=True, cases=(len(SMOKE_CASES),)).selected_cases == [SMOKE_CASES[-1]]
+    assert BenchmarkConfig(cases=(8,)).selected_cases == [CASES["step"][7]]
+    with pytest.raises(ValueError, match=f"--cases 8: expected numbers from 1 to {len(SMOKE_CASES)}"):
+        BenchmarkConfig(smoke=True, cases=(8,))
+
+
 def test_the_command_of_nano_gpt_trains_its_transformer():
     """Check the model of nanoGPT's config/train_shakespeare_char.py: 10.65 million parameters without positions."""
     text = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
@@ -236,6 +243,7 @@ def test_the_command_of_nano_gpt_trains_its_transformer():
     assert f"{without_positions / 1e6:.2f}" == "10.65"
     assert (config.steps, config.batch_size, config.sequence_length, model.dropout) == (5000, 64, 256, 0.2)
     train = config.train
+    assert (model.activation, train.use_ema) == ("gelu", False)
     assert (train.optimizer, train.learning_rate, train.final_lr_fraction) == ("adamw", 1e-3, 0.1)
     assert (train.warmup_steps, train.weight_decay, train.beta_2, train.global_clipnorm) == (100, 0.1, 0.99, 1.0)
 

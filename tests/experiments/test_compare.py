@@ -1,7 +1,9 @@
 import dataclasses
 import json
 import math
+import os
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -9,12 +11,13 @@ from safetensors.numpy import load_file
 
 from experiments.common.jobs import changed_options
 from experiments.compare import __main__ as compare
+from experiments.compare.budgets import Budget
 from experiments.compare.recall import TASK, RecallSettings, recall_results, recall_runs
 from experiments.compare.settings import CompareConfig
 from experiments.recall import RecallConfig
 from keras_seq.commands.options import replaced
 from keras_seq.data import load_corpus
-from keras_seq.models import TransformerConfig
+from keras_seq.models import MODELS, TransformerConfig
 from keras_seq.runs.finished_run import write_living_page
 from keras_seq.runs.folders import dataclass_from_dict
 from keras_seq.runs.texts import SplitCorpus
@@ -217,6 +220,29 @@ def test_without_steps_nothing_recalls_and_an_older_folder_has_the_default(tmp_p
     older = dataclasses.asdict(CompareConfig())
     del older["recall_steps"]
     assert dataclass_from_dict(CompareConfig, older) == CompareConfig()
+
+
+def test_recurrent_models_read_random_windows_if_one_of_them_reads_less_than_the_text():
+    ids, config = np.zeros(20 * 12 * 64, "int32"), CompareConfig(tokens=30 * 12 * 64)
+
+    def kind(**steps):
+        budgets = {name: Budget(name, MODELS[name](), n, 1, 1, 0.1) for name, n in steps.items()}
+        return compare.recurrent_kind(config, ids, budgets)
+
+    assert kind() == kind(lstm=30, transformer=5) == kind(lstm=20, gru=40) == "stateful"
+    assert kind(lstm=30, gru=19) == "random"
+
+
+def test_a_page_is_written_again_for_models_that_were_trained_on(tmp_path, monkeypatch):
+    written, run, page = [], tmp_path / "lstm-seed0", tmp_path / "page.html"
+    monkeypatch.setattr(compare, "write_living_page", lambda runs, path: (written.append([*runs]), path.touch()))
+    run.mkdir()
+    for age, pages in ((3, 1), (3, 1), (-5, 2)):  # a new one; nothing new; trained further
+        (run / "model.keras").touch()
+        os.utime(run / "model.keras", (time.time() - age,) * 2)
+        compare._write_page(tmp_path, [run])
+        assert written == [[run]] * pages
+    assert page.exists()
 
 
 def test_after_a_sweep_runs_get_no_longer_as_they_would_get_other_rates(tmp_path):

@@ -85,6 +85,13 @@ def test_ids_are_decoded_and_encoded():
     assert (corpus.train[:100] != corpus.validation).any()
 
 
+def test_a_longer_training_would_have_another_text():
+    saved = study.EntropyFloorConfig(tokens=100 * 64 * 12)
+    saved.check_resumed(saved)
+    with pytest.raises(ValueError, match="--tokens 153600: expected 76800, as many as were drawn"):
+        dataclasses.replace(saved, tokens=200 * 64 * 12).check_resumed(saved)
+
+
 QUICK = ("lstm", "transformer")
 
 

@@ -319,6 +319,16 @@ def test_a_run_is_claimed_once_and_free_afterwards(tmp_path):
         assert again
 
 
+def test_workers_measure_in_turn_and_a_process_alone_leaves_no_lock(tmp_path, monkeypatch):
+    with jobs.in_turn(tmp_path / "a"), jobs.in_turn(tmp_path / "a"):
+        assert not [*tmp_path.iterdir()]
+    monkeypatch.setenv(jobs.WORKER, "0")
+    with jobs.in_turn(tmp_path / "a"), claim(tmp_path / "a") as claimed:
+        assert not claimed
+    with claim(tmp_path / "a") as claimed:
+        assert claimed
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forks here")
 def test_a_killed_job_leaves_its_run_to_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "POLL_SECONDS", 0.02)

@@ -111,6 +111,7 @@ MISTAKES = {
         *("--reset-prob 2 | --reset-prob", "--members gru | gru", "--corpus pydoc --context-length 100000 | too short"),
         *("--members transformer --reset-prob 0.5 | --reset-prob", "--members ngrams --lstm.units 8 | --lstm.units"),
         *("--min-counts 1 3 2 | do not fall", "--min-counts 0 1", "--members lstm --min-counts 1 | --min-counts"),
+        "--members transformer --transformer.context-length 8 | the --context-length",
         "--corpus pydoc --members ngrams --min-counts 1000000000 | min_counts=[1000000000]",
     ],
     "speedrun": [

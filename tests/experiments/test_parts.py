@@ -18,6 +18,7 @@ from keras_seq.layers.introspection import iter_layers
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.runs.folders import dataclass_from_dict
 from keras_seq.runs.texts import SplitCorpus
+from keras_seq.training import TrainConfig
 from keras_seq.training.run_folder import write_checksummed
 from tests.conftest import often
 
@@ -111,6 +112,20 @@ def test_no_other_model_has_the_part(baselines):
     assert [*PartsConfig("lstm").variants] == ["baseline", *PARTS["lstm"]]
 
 
+def test_what_other_options_give_the_baseline_is_no_part():
+    """Same seeds, so its difference would be measured as exactly zero."""
+    config = PartsConfig("lstm", batch_size=6, lstm=LSTMConfig(dropout=0.1), train=TrainConfig(use_ema=False))
+    assert {*PARTS["lstm"]} - {*config.variants} == {"batch-6", "dropout", "last-weights"}
+    assert {*PARTS["transformer"]} - {*PartsConfig(batch_size=24).variants} == {"batch-24"}
+
+
+def test_a_folder_of_all_parts_stays_one():
+    saved = PartsConfig()
+    with pytest.raises(ValueError, match="--parts sinks: expected none"):
+        dataclasses.replace(saved, parts=("sinks",)).check_resumed(saved)
+    dataclasses.replace(saved, parts=("sinks", "tied")).check_resumed(dataclasses.replace(saved, parts=("sinks",)))
+
+
 def test_a_longer_training_keeps_the_windows_of_the_shorter(tmp_path):
     config = dataclasses.replace(SMALL["lstm"], tokens=50, parts=("tied",))
     data = types.SimpleNamespace(train=range(40))
@@ -147,6 +162,8 @@ def test_the_second_head_predicts_the_token_after_the_next(baselines):
         ("--parts soft-cap", ("soft-cap", "no-output-gate")),
         ("--smoke --model lstm --parts random-windows", ("random-windows", "640 of ")),
         ("--model lstm --parts sinks", ("--parts sinks", "two-layers")),
+        ("--transformer.context-length 8", ("--transformer.context-length 8", "the --sequence-length")),
+        ("--parts sinks last-weights --train.no-use-ema", ("--parts last-weights", "the other options")),
     ],
 )
 def test_a_mistake_is_refused(refuses, arguments, named):

@@ -8,6 +8,7 @@ import re
 import shutil
 import struct
 
+import keras
 import pytest
 
 pytest.importorskip("transformers")
@@ -19,7 +20,9 @@ from safetensors.numpy import load_file, save_file
 from keras_seq import pretrained
 from keras_seq.pretrained.family import CONSTANTS, IGNORED, MAY_BE_ZERO, NULLABLE, OBJECTS, read_config
 from keras_seq.pretrained.folder_files import write_tokenizer_files
+from keras_seq.runs.finished_run import load_run_or_folder
 from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.training import load_language_model, load_run
 from tests.pretrained.random_configs import CONFIGS, ROPE
 
 
@@ -229,6 +232,35 @@ def test_the_ids_that_end_a_text_are_of_the_vocabulary(hugging_face, folder, tmp
     gpt2 = shutil.copytree(hugging_face("gpt2").folder, tmp_path / "gpt2")
     change_config(gpt2, eos_token_id=50256)  # of every GPT-2 of transformers, for any vocabulary
     assert pretrained.load(gpt2).stop_token_ids == ()
+
+
+def test_keys_of_the_hub_that_change_no_logits_are_known(folder):
+    """SmolLM2's, its instruct models' and Qwen2.5's."""
+    change_config(folder, **{"is_llama_config": True, "rope_interleaved": False, "use_mrope": False})
+    change_config(folder, **{"transformers.js_config": {"dtype": "q4"}})
+    pretrained.load(folder)
+    change_config(folder, rope_interleaved=True)
+    assert "rope_interleaved=True; expected False" in refused(folder)
+
+
+def test_without_a_dtype_it_is_that_of_keras(folder):
+    before = keras.config.dtype_policy()
+    try:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        model = pretrained.load(folder).model
+        assert {layer.dtype_policy.name for layer in model.blocks} == {"mixed_bfloat16"}
+        assert {str(weight.dtype) for weight in model.trainable_weights} == {"float32"}
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def test_a_folder_of_transformers_is_no_run_and_says_what_it_lacks(folder):
+    for load in (load_run, load_language_model):
+        with pytest.raises(ValueError, match=r"is a Hugging Face folder: keras_seq\.pretrained\.load loads it"):
+            load(folder)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin is a pickle"):
+        load_run_or_folder(folder)
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,44 @@ def test_vocab_txt_gives_the_ids_of_bert(tmp_path, lowercase):
         np.testing.assert_array_equal(batch[name], expected[key])
 
 
+def test_a_row_has_room_for_its_special_tokens(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    tokenizer = read_tokenizer_files(tmp_path, "bert", 6)
+    assert tokenizer.encode_batch(["a a a"], sequence_length=2)["token_ids"].tolist() == [[2, 3]]
+    assert tokenizer.encode_batch(["a"], ["a a"], sequence_length=3)["token_ids"].tolist() == [[2, 3, 3]]
+    for pairs, length in ((None, 1), (["a"], 2)):
+        with pytest.raises(ValueError, match=f"sequence_length={length}; expected an integer of at least {length + 1}"):
+            tokenizer.encode_batch(["a a"], pairs, sequence_length=length)
+    assert tokenizer.without_special_tokens().encode_batch(["a a"], sequence_length=1)["token_ids"].tolist() == [[5]]
+
+
+def test_special_tokens_of_older_files_are_those_of_transformers(tmp_path, byte_pairs):
+    """special_tokens_map.json counts where tokenizer_config.json has no added_tokens_decoder; so do further tokens."""
+    bert = tmp_path / "bert"
+    bert.mkdir()
+    (bert / "vocab.txt").write_text("[PAD]\n[UNK]\n<s>\n</s>\n[MASK]\nthe\nlow\nlake\n")
+    (bert / "special_tokens_map.json").write_text(json.dumps({"cls_token": "<s>", "sep_token": {"content": "</s>"}}))
+    (bert / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    (bert / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
+    gpt2 = tmp_path / "gpt2"
+    gpt2.mkdir()
+    pipeline = json.loads((byte_pairs[0] / "tokenizer.json").read_text())["model"]
+    (gpt2 / "vocab.json").write_text(json.dumps(pipeline["vocab"]))
+    (gpt2 / "merges.txt").write_text("#version: 0.2\n" + "\n".join(map(" ".join, pipeline["merges"])) + "\n")
+    (gpt2 / "special_tokens_map.json").write_text(json.dumps({"pad_token": "[PAD]"}))
+    size = len(pipeline["vocab"])
+    (gpt2 / "added_tokens.json").write_text(json.dumps({"[PAD]": size}))
+    (gpt2 / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    options = {"tokenizer_class": "GPT2Tokenizer", "extra_special_tokens": ["<|user|>"]}
+    (gpt2 / "tokenizer_config.json").write_text(json.dumps(options))
+    for folder, extra in ((bert, 0), (gpt2, 2)):
+        theirs = transformers.AutoTokenizer.from_pretrained(folder)
+        tokenizer = read_tokenizer_files(folder, folder.name, size + extra if extra else 8)
+        for text in ("the low lake", "the<|user|>low [PAD]"):
+            assert tokenizer.encode(text).tolist() == theirs(text)["input_ids"]
+    assert tokenizer.pad_token_id == theirs.pad_token_id == size
+
+
 def test_rows_are_padded_with_the_id_that_the_model_masks(byte_pairs, tmp_path):
     """That of the tokenizer's pad_token, as in transformers, and not 0, unless there is none."""
     folder, theirs = byte_pairs
