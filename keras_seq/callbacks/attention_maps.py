@@ -16,6 +16,7 @@ from matplotlib.patches import Rectangle
 
 from keras_seq.callbacks.diagnostics import Diagnostic, model_arguments
 from keras_seq.interpretability.activations import attention_layers, attention_weights
+from keras_seq.layers import CrossAttention
 from keras_seq.tracking.summaries import DPI, LABEL_STYLE, Summaries, label, to_pixels
 
 IMAGE_PIXELS = 350  # width and height of a head's image: as large as TensorBoard first shows it
@@ -44,7 +45,8 @@ class AttentionMaps(Diagnostic):
 
     Args:
         x: A small batch of the model's inputs, such as ids `[B, T]`.
-        tokens: Text of each token of the first row, to label the axes of the images.
+        tokens: Text of each token of the first row, to label the axes of the images; not those of a model with
+            cross-attention, whose layers read two texts.
         **kwargs: Arguments of `Diagnostic`.
     """
 
@@ -65,11 +67,13 @@ class AttentionMaps(Diagnostic):
     def compute_summaries(self, model: keras.Model) -> Summaries:
         """Return the images, entropies and mean entropies of all attention layers."""
         scalars, images, histograms = {}, {}, {}
+        reads_two = any(isinstance(layer, CrossAttention) for layer in attention_layers(model))
+        tokens = () if reads_two else self.tokens
         for name, weights in attention_weights(model, self.x).items():
             values = entropy(weights)
             scalars[f"attention_entropy_mean/{name}"] = float(values.mean(dtype="float64"))
             histograms[f"attention_entropy/{name}"] = values
-            images[f"attention/{name}"] = plot_heads(name, weights[0], self.tokens)
+            images[f"attention/{name}"] = plot_heads(name, weights[0], tokens)
         return Summaries(scalars, {}, images, histograms, {}, DESCRIPTIONS)
 
 

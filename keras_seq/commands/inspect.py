@@ -69,10 +69,10 @@ def truncate(model, ids, option="--text"):
 def write_outputs(folder: pathlib.Path, trace: ModelTrace, findings: Findings, run: pathlib.Path):
     """Write the page and the plots."""
     folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "inspect.html", inspect_page(trace, run, findings))
     with plots.style():
         for name, figure in itertools.chain(plot_trace(trace), plot_findings(trace, findings)):
             plots.save(figure, folder / f"{name}.png")
-    write_text(folder / "inspect.html", inspect_page(trace, run, findings))
 
 
 @exit_with_message("keras-seq inspect")

@@ -240,7 +240,8 @@ class Evaluator:
             raise ValueError(f"{self.model!r} cannot learn while it scores; expected a model of Keras.")
         if not self.model.trainable_variables:
             raise ValueError(f"{self.model.name} has no trainable weights; expected some, to learn while it scores.")
-        return dynamic_token_losses(self.model, ids, adapt, self._context)
+        fixed_length = None if self._carries else self._uncached.fixed_length
+        return dynamic_token_losses(self.model, ids, adapt, self._context, fixed_length)
 
     def stretch_token_losses(self, ids, sample: ValidationSample, chunked: np.ndarray | None = None) -> np.ndarray:
         """Return streaming losses of the stretches of a sample.

@@ -24,7 +24,8 @@ import numpy as np
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.evaluation.losses import WeightedMean, keras_mask, over_targets
+from keras_seq.evaluation.losses import WeightedMean, over_targets
+from keras_seq.ops.tensor_checks import keras_mask
 
 EPSILON = 1e-6
 SHIFT = 5  # of R's argument, so that its series is exact to float32 for all a of at least 1

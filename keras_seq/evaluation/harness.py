@@ -21,6 +21,7 @@ from keras_seq.evaluation.evaluator import Evaluator
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.generation import TextGenerator
 from keras_seq.generation.sampling_loop import not_finite
+from keras_seq.generation.uncached_model import UncachedModel
 from keras_seq.ops.compiled import compiled
 from keras_seq.tokenizers.base import token_offsets
 
@@ -49,6 +50,10 @@ class HarnessModel(LM):
         self.evaluator = Evaluator(model)
         self.stop_token_ids, self.prefix_token_id = stop_token_ids, prefix_token_id
         self._logits = compiled(lambda ids: model(ids, training=False), model, reduce_retracing=True)
+        self.context_length = getattr(model, "context_length", None)
+        if not hasattr(model, "get_initial_state"):
+            uncached = UncachedModel(model)  # which pads ids to a fixed length
+            self._logits, self.context_length = uncached.logits, uncached.context_length
 
     def loglikelihood(self, requests, disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Return log p(continuation | context) in nats, and whether each of its tokens is the likeliest.
@@ -94,7 +99,7 @@ class HarnessModel(LM):
                     "The context is empty, or one token with what follows; expected a longer text, or a HarnessModel "
                     "with a prefix_token_id."
                 )
-        count, limit = len(ids) - shared, getattr(self.model, "context_length", None) or len(ids)
+        count, limit = len(ids) - shared, self.context_length or len(ids)
         if not 1 <= count <= limit:
             raise ValueError(f"The continuation {continuation!r:.80} has {count} tokens; expected 1 to {limit}.")
         ids = ids[-limit - 1 :]

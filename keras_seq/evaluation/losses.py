@@ -11,13 +11,12 @@ arXiv:1512.00567; Vaswani et al., 2017, arXiv:1706.03762):
 A target is padding if it is below zero or equals `ignore_class`, or if a mask says so. Logits at padding are not read.
 """
 
-import functools
-
 import keras
 from keras import ops
 
 from keras_seq import checks
 from keras_seq.ops import replicas, tensor_checks
+from keras_seq.ops.tensor_checks import keras_mask
 
 REDUCTIONS = ("mean_with_sample_weight", "sum", "none", None)
 
@@ -182,30 +181,3 @@ class TokenCrossEntropy(WeightedMean):
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {**super().get_config(), "label_smoothing": self.label_smoothing, "ignore_class": self.ignore_class}
-
-
-def keras_mask(x):
-    """Return the mask that Keras keeps for the output of a layer, such as `[B, T]` for logits `[B, T, V]`, or None.
-
-    Where Keras keeps it depends on the backend and on what is compiled, but it hands it to every layer that takes a
-    mask: so a layer reads it.
-    """
-    return _mask_reader()(x)
-
-
-@functools.cache
-def _mask_reader():
-    return _MaskReader(name="keras_mask", autocast=False)  # a cast copy would have no mask
-
-
-@keras.saving.register_keras_serializable(package="keras_seq")
-class _MaskReader(keras.Layer):
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-
-    def call(self, inputs, mask=None):
-        return mask
-
-    def compute_mask(self, inputs, previous_mask):
-        return None  # the mask itself has none

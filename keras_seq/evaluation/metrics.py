@@ -15,7 +15,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_seq.evaluation.losses import as_targets, keras_mask, token_losses, token_weights
+from keras_seq.evaluation.losses import as_targets, token_losses, token_weights
+from keras_seq.ops.tensor_checks import keras_mask
 
 
 def two_sum(a, b):
@@ -134,6 +135,13 @@ class BitsPerCharacter(_LossRatio):
                 "expected one number of at least 0 for each id of the vocabulary: the length of its text."
             )
         self.characters_per_token = table
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Add a batch."""
+        size, expected = ops.convert_to_tensor(y_pred).shape[-1], len(self.characters_per_token)
+        if size != expected:
+            raise ValueError(f"The logits are of {size} ids; expected {expected}, those of characters_per_token.")
+        super().update_state(y_true, y_pred, sample_weight)
 
     def counts(self, targets):
         """Return the characters of each target."""

@@ -152,7 +152,7 @@ def score_text(model: keras.Model, tokenizer, text: str, adapt: DynamicEvaluatio
 # with one seed each, the interval covers the variation over the text only.
 
 BLOCK_WINDOWS = 16  # adjacent windows drawn together
-NUM_SAMPLES = 10_000
+NUM_SAMPLES, MAX_INDICES = 10_000, 1 << 20  # means that are drawn, and blocks that are drawn for them at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +202,9 @@ def _resample_windows(values, random):
     length = min(BLOCK_WINDOWS, max(1, count // 8))
     blocks = np.convolve(np.concatenate([values, values[: length - 1]]), np.ones(length) / length, mode="valid")
     num_blocks = -(-count // length)
-    means = blocks[random.integers(count, size=(NUM_SAMPLES, num_blocks))].mean(axis=1)
+    rows = max(1, MAX_INDICES // num_blocks)  # of the draws at a time
+    groups = [min(rows, NUM_SAMPLES - first) for first in range(0, NUM_SAMPLES, rows)]
+    means = np.concatenate([blocks[random.integers(count, size=(n, num_blocks))].mean(axis=1) for n in groups])
     # few blocks scatter less around their own mean than around the true one, and say by how much only roughly
     widening = np.sqrt(num_blocks / random.chisquare(num_blocks - 1, NUM_SAMPLES))
     return values.mean() + widening * (means - values.mean())

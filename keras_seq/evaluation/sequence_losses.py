@@ -12,12 +12,12 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.evaluation.losses import WeightedMean, as_targets, keras_mask
+from keras_seq.evaluation.losses import WeightedMean, as_targets
 from keras_seq.evaluation.metrics import SumRatio
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.crf import crf_log_likelihood, crf_mask, viterbi
 from keras_seq.ops.linear_recurrence import LOG_ZERO
-from keras_seq.ops.tensor_checks import at_least_float32, where_valid
+from keras_seq.ops.tensor_checks import at_least_float32, keras_mask, where_valid
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -54,8 +54,11 @@ class CRFLoss(WeightedMean):
             sample_weight: The sample weights of `fit`, `[B]`, or None.
         """
         potentials = ops.maximum(y_pred, LOG_ZERO)  # a tensor without Keras's mask, which is one of tags, not of rows
-        weights = ops.sum(ops.cast(crf_mask(potentials), "float32"), axis=1)
-        return self.weighted(as_targets(y_true), potentials, weights * _row_weights(sample_weight, weights))
+        row_weights = _row_weights(sample_weight, potentials[:, 0, 0, 0])
+        counts = row_weights != 0  # a row of weight 0 counts nowhere, whatever it holds
+        potentials = ops.where(counts[:, None, None, None], potentials, 0)
+        weights = row_weights * ops.sum(ops.cast(crf_mask(potentials), "float32"), axis=1)
+        return self.weighted(ops.where(counts[:, None], as_targets(y_true), -1), potentials, weights)
 
     def call(self, y_true, y_pred):
         """Compute the mean of each row `[B]`, of which Keras makes a weighted mean."""
@@ -197,9 +200,14 @@ class CTC(keras.losses.Loss):
             y_pred: Logits `[B, T, V]`, with their Keras mask.
             sample_weight: The sample weights of `fit`, `[B]`, or None.
         """
-        mask = keras_mask(y_pred)
+        y_true, mask = as_targets(y_true), keras_mask(y_pred)
+        if sample_weight is not None:  # a row of weight 0 counts nowhere, also where no alignment fits it
+            y_pred = ops.convert_to_tensor(y_pred)
+            counts = _row_weights(sample_weight, y_pred[:, 0, 0])[:, None] != 0
+            y_true, frames = ops.where(counts, y_true, -1), ops.ones_like(y_pred[..., 0], dtype="bool")
+            mask = ops.logical_and(counts, frames if mask is None else mask)
         y_pred = (y_pred,) if mask is None else (y_pred, mask)  # a mask of frames is none of losses
-        return super().__call__(as_targets(y_true), y_pred, sample_weight)
+        return super().__call__(y_true, y_pred, sample_weight)
 
     def call(self, y_true, y_pred):
         """Compute the loss of each row `[B]`, of logits or of a pair of logits and mask."""

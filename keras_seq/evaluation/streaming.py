@@ -246,17 +246,25 @@ class DenseAdam(keras.optimizers.Adam):
         super().apply(grads, trainable_variables)
 
 
-def dynamic_token_losses(model: keras.Model, ids: np.ndarray, adapt: DynamicEvaluation, context_length: int | None):
+def dynamic_token_losses(
+    model: keras.Model,
+    ids: np.ndarray,
+    adapt: DynamicEvaluation,
+    context_length: int | None,
+    fixed_length: int | None = None,
+):
     """Return the losses of all ids but the first, float32 `[N - 1]`, each by what the model has learned before it.
 
-    The context length is that of the windows; None for a model that carries its state.
+    The context length is that of the windows; None for a model that carries its state. The fixed length is that of the
+    only rows that a model takes, if there is one.
     """
     before = [ops.convert_to_numpy(variable) for variable in model.variables]
     try:
         if context_length is None:
             segments = _segments(model, ids, adapt)
         else:
-            segments = _windows(model, ids, adapt, min(context_length, len(ids) - 1))
+            length = min(context_length, len(ids) - 1)
+            segments = _windows(model, ids, adapt, length, fixed_length or length)
         return np.concatenate([*segments])
     finally:
         for variable, value in zip(model.variables, before, strict=True):
@@ -282,13 +290,15 @@ def _segments(model, ids, adapt):
         state = new_state
 
 
-def _windows(model, ids, adapt, length):
+def _windows(model, ids, adapt, length, row_length):
     """Yield the new losses of each window; windows move by half, and the last one ends with the text."""
+    padding = (0, 0), (0, row_length - length)
     score = compiled(lambda x, y: token_losses(model(x, training=False), y), model)
     learn, last, end = _learning(model, adapt, None), len(ids) - 1 - length, 0
     for start in track_progress([*range(0, last, max(1, length // 2)), last], len(ids)):
-        x, y = ids[None, start : start + length], ids[None, start + 1 : start + length + 1]
-        yield ops.convert_to_numpy(score(x, y))[0, end - start :]
+        x = np.pad(ids[None, start : start + length], padding)
+        y = np.pad(ids[None, start + 1 : start + length + 1], padding, constant_values=PADDING)
+        yield ops.convert_to_numpy(score(x, y))[0, end - start : length]
         end = start + length
         learn(x, y, None)
 

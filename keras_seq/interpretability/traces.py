@@ -127,20 +127,29 @@ def _numpy(x) -> np.ndarray:
     return ops.convert_to_numpy(ops.cast(x, "float32"))
 
 
-MAX_UNITS = 16  # of a layer
+MAX_UNITS, MAX_PLOTTED = 16, 100  # units of a layer, tokens of a plot
 LINE_WIDTH, CELL_HEIGHT, LETTER_WIDTH = 9.6, 0.24, 0.065  # of the plot of predictions, in inches
 SEQUENTIAL_COLORMAP = "Oranges"
 DIVERGING_COLORMAP = "RdBu_r"
 
 
 def plot_trace(trace: ModelTrace) -> Iterator[tuple[str, Figure]]:
-    """Yield the name and figure of every plot of a trace: next, attention_BLOCK, activations_LAYER.
+    """Yield the name and figure of every plot of the last MAX_PLOTTED tokens: next, attention_BLOCK, activations_LAYER.
 
     ```python
     for name, figure in plot_trace(trace_model(model, tokenizer, tokenizer.encode("To be"))):
         figure.savefig(f"{name}.png")
     ```
     """
+    last = slice(-MAX_PLOTTED, None)
+    trace = dataclasses.replace(
+        trace,
+        tokens=trace.tokens[last],
+        ids=trace.ids[last],
+        probabilities=trace.probabilities[last],
+        attention={name: maps[:, last, last] for name, maps in trace.attention.items()},
+        activations={name: {k: v[last] for k, v in signals.items()} for name, signals in trace.activations.items()},
+    )
     yield "next", predictions_figure(trace)
     for name, maps in trace.attention.items():
         yield f"attention_{name}", attention_figure(name, maps, trace.tokens)
@@ -193,7 +202,7 @@ def predictions_figure(trace: ModelTrace, top: int = 5) -> Figure:
     top = len(predictions[0])
     longest = max(len(label(token)) for ranks in predictions for token, _ in ranks)
     cell_width = max(CELL_HEIGHT, LETTER_WIDTH * longest + 0.1)
-    columns = min(int(LINE_WIDTH / cell_width), len(predictions))
+    columns = min(max(1, int(LINE_WIDTH / cell_width)), len(predictions))
     lines = -(-len(predictions) // columns)
     line_height = CELL_HEIGHT * (top + 2) + LETTER_WIDTH * max(len(label(token)) for token in trace.tokens)
     figure, axes = _panels(lines, 1, (max(5, cell_width * columns + 1.4), lines * line_height + 0.5))

@@ -3,6 +3,8 @@
 y = activation(x W + b),   db = sum over all positions of dy
 """
 
+import zlib
+
 import keras
 from keras import ops
 
@@ -42,9 +44,16 @@ class Dense(Layer, keras.layers.Dense):
         return x if self.activation is None else exportable(self.activation)(x)
 
 
-def cloned(initializer):
-    """Return an initializer with values of its own: it returns the same ones at every call."""
-    return initializer.clone() if isinstance(initializer, keras.initializers.Initializer) else initializer
+def cloned(initializer, name: str = ""):
+    """Return an initializer with values of its own for each name, as one returns the same at every call."""
+    if not isinstance(initializer, keras.initializers.Initializer):
+        return initializer
+    config = initializer.get_config()
+    if isinstance(config.get("seed"), int):
+        config["seed"] = zlib.crc32(f"{name} {config['seed']}".encode())
+    elif config.get("seed") is not None:  # a SeedGenerator, which draws anew at every call
+        return initializer
+    return type(initializer).from_config(config)
 
 
 def scaled(initializer, factor: float):
@@ -55,7 +64,7 @@ def scaled(initializer, factor: float):
 
 def inner_dense(layer, name: str, width: int, units: int, use_bias: bool, initializer, **options) -> Dense:
     """Return a built matrix `[width, units]` inside of a layer, which knows the class of that layer."""
-    options |= {"use_bias": use_bias, "kernel_initializer": cloned(initializer)}
+    options |= {"use_bias": use_bias, "kernel_initializer": cloned(initializer, name)}
     dense = Dense(units, dtype=layer.dtype_policy, name=name, **options)
     dense.build((None, width))
     dense.matrices["kernel"].variable.layer_class = type(layer)
@@ -117,7 +126,7 @@ class BlockDiagonalDense(Layer):
 
 def inner_block_diagonal(layer, name: str, num_blocks: int, width: int, initializer, **options) -> BlockDiagonalDense:
     """Return a built layer of blocks for inputs `[B, T, width]` inside of a layer."""
-    options |= {"kernel_initializer": cloned(initializer), "dtype": layer.dtype_policy, "name": name}
+    options |= {"kernel_initializer": cloned(initializer, name), "dtype": layer.dtype_policy, "name": name}
     dense = BlockDiagonalDense(num_blocks, **options)
     dense.build((None, None, width))
     return dense

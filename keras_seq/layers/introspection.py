@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_seq.layers.base.layer import layers_in
+from keras_seq.layers.normalization import OverAxes
 from keras_seq.layers.recurrent.base import RecurrentBase
 from keras_seq.layers.recurrent.gru import GRU
 from keras_seq.layers.recurrent.lstm import LSTM
@@ -116,6 +117,8 @@ def check_tokenizer(tokenizer, model, size: int | None = None):
 
 def has_implicit_state(layer) -> bool:
     """Return whether outputs depend on other positions without an explicit state, so that `step` is impossible."""
+    if isinstance(layer, OverAxes):  # axis 1 of [B, T, D]
+        return any(axis % 3 == 1 for axis in (layer.axis if isinstance(layer.axis, list | tuple) else [layer.axis]))
     if isinstance(layer, POSITION_MIXING_LAYERS):
         return getattr(layer, "kernel_size", None) != (1,)  # a kernel of size 1 is a Dense layer
     return isinstance(layer, (Stateful, keras.layers.RNN))

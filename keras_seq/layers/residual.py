@@ -121,7 +121,8 @@ class PreNormResidual(ExplicitState):
             raise ValueError(f"layers={layers!r}; expected a list of layers.")
         self.layers = list(layers)
         inner = [one for layer in layers for one in iter_layers(layer)]
-        self._implicit = next((layer.name for layer in inner if has_implicit_state(layer)), None)
+        stateless = (layer.name for layer in inner if has_implicit_state(layer) or is_non_causal(layer))
+        self._implicit = next(stateless, None)
         if len({id(layer) for layer in self.layers}) < len(self.layers):
             raise ValueError(
                 "layers contains the same layer twice; expected different layers, because each has a state of its own."
@@ -161,8 +162,8 @@ class PreNormResidual(ExplicitState):
         """
         if self._implicit is not None:
             raise ValueError(
-                f"{self._implicit} keeps no state between calls, so {self.name} has none; expected layers of "
-                "keras_seq, or a call without a state."
+                f"{self._implicit} keeps no state between calls or reads later positions, so {self.name} has none; "
+                "expected causal layers of keras_seq, or a call without a state."
             )
         return initial_states(self.layers, batch_size, **({} if capacity is None else {"capacity": capacity}))
 

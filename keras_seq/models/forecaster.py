@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_seq import checks, layers
 from keras_seq.layers.base.configuration import deserialized, own_arguments
-from keras_seq.layers.introspection import gives_no_sequence, is_non_causal, iter_layers
+from keras_seq.layers.introspection import gives_no_sequence, has_implicit_state, is_non_causal, iter_layers
 from keras_seq.layers.residual import apply_sequentially, initial_states
 from keras_seq.models.laws import check_steps
 from keras_seq.ops import tensor_checks
@@ -62,6 +62,10 @@ class Forecaster(keras.Model):
         for block in blocks:
             if any(map(is_non_causal, iter_layers(block))):
                 raise ValueError(f"{block.name} cannot be a block of a forecaster: it reads later positions.")
+            if any(map(has_implicit_state, iter_layers(block))):
+                raise ValueError(
+                    f"{block.name} cannot be a block of a forecaster: its call takes and returns no state."
+                )
             if any(map(gives_no_sequence, iter_layers(block))):
                 raise ValueError(
                     f"{block.name} cannot be a block of a forecaster: it does not give one output for each position. "

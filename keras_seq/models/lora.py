@@ -31,12 +31,16 @@ def set_trainable(model: keras.Model, patterns: list[str] | tuple[str, ...]) -> 
 
     What was not trainable before, such as a moving mean, stays so.
     """
-    chosen = _matching(named_weights(model), patterns)
-    for path, weight in named_weights(model).items():
+    weights = named_weights(model)
+    chosen = _matching(weights, patterns)
+    before = [(w, w.trainable, getattr(w, "was_trainable", False)) for w in weights.values()]
+    for path, weight in weights.items():
         _freeze(weight)
         if path in chosen:
             _thaw(weight)
     if not model.trainable_weights:
+        for weight, trainable, was_trainable in before:
+            weight.trainable, weight.was_trainable = trainable, was_trainable
         raise ValueError(f"{', '.join(patterns)} matches no weight that can be trained.")
     return sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
 
@@ -63,6 +67,9 @@ def enable_lora(
         if layer.matrix_mode is not None:
             state = "has LoRA already" if layer.matrix_mode == "lora" else "is quantized"
             raise ValueError(f"{path} {state}; expected a model with its matrices as they were trained.")
+        for name, matrix in layer.matrices.items():
+            if matrix.variable.constraint is not None:
+                raise ValueError(f"{path} has a constraint of its {name}; expected none with LoRA.")
     saved = _matching(named_weights(model), modules_to_save)
     matrices = {id(matrix.variable) for layer in layers.values() for matrix in layer.matrices.values()}
     for path in (path for path, weight in saved.items() if id(weight) in matrices):

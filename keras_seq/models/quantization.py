@@ -43,6 +43,9 @@ def weight_only(mode: str):
     return keras.quantizers.Int4QuantizationConfig(activation_quantizer=None, block_size=GROUP)
 
 
+KERAS_LAYERS = (keras.layers.Dense, keras.layers.Embedding, keras.layers.ReversibleEmbedding)
+
+
 class NoKerasExport:
     """Part of a Keras model of token ids; to be listed before its other base class."""
 
@@ -76,6 +79,9 @@ class Quantizable(NoKerasExport):
         for layer in layers:
             if getattr(layer, "matrix_mode", None) == "lora":
                 raise ValueError(f"{layer.name} has LoRA; expected to merge it before quantization.")
+            if not _matrices(layer) and type(layer) not in KERAS_LAYERS:
+                kind = type(layer).__name__
+                raise ValueError(f"{layer.name} is a {kind}: Keras quantizes Dense and embeddings, and no subclass.")
         for layer in layers:
             layer.quantize(mode, config=None if _matrices(layer) else weight_only(mode))
         self.quantization = mode

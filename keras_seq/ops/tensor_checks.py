@@ -222,3 +222,30 @@ def static_value(values) -> np.ndarray | None:
 def is_torch_compiling() -> bool:
     """Return whether `torch.compile` traces this code: then there are neither values nor frames to look at."""
     return keras.backend.backend() == "torch" and torch.compiler.is_dynamo_compiling()
+
+
+def keras_mask(x):
+    """Return the mask that Keras keeps for the output of a layer, such as `[B, T]` for logits `[B, T, V]`, or None.
+
+    Where Keras keeps it depends on the backend and on what is compiled, but it hands it to every layer that takes a
+    mask: so a layer reads it.
+    """
+    return _mask_reader()(x)
+
+
+@functools.cache
+def _mask_reader():
+    return _MaskReader(name="keras_mask", autocast=False)  # a cast copy would have no mask
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class _MaskReader(keras.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs, mask=None):
+        return mask
+
+    def compute_mask(self, inputs, previous_mask):
+        return None  # the mask itself has none

@@ -103,8 +103,8 @@ class ComparisonResults:
 
     @property
     def num_seeds(self) -> int:
-        """Number of seeds that each model was trained with, at least."""
-        return min(len(self.for_model(model)) for model in self.models)
+        """Number of seeds that a model was trained with, at most."""
+        return max(len(self.for_model(model)) for model in self.models)
 
     @property
     def by_loss(self) -> list[str]:
@@ -146,11 +146,12 @@ class ComparisonResults:
             loss = f"{order[0]} has a val_loss of {first:.3f} nats per character."
             return f"{loss}{self._against_baselines('It')}{beside}"
         certainty = "more than chance" if gap.significant else "within chance"
+        one_each = all(len(self.for_model(model)) == 1 for model in order[:2])
         scope = "on this text; with one seed each, other seeds may differ by more"
         return (
             f"{order[0]} has the lowest val_loss, {first:.3f} nats per character. {order[1]} has {others[0]:.3f}, "
             f"{gap.mean:.4f} more (95 % interval {gap.low:+.4f} to {gap.high:+.4f}): {certainty} "
-            f"{scope if self.num_seeds == 1 else 'for text and seeds like these'}."
+            f"{scope if one_each else 'for text and seeds like these'}."
             f"{self._against_baselines('The best model')}{self._unequal_tokens()}{beside}"
         )
 
@@ -208,7 +209,7 @@ class ComparisonResults:
     def _points(self, row, split, key):
         """Return `[points, 3]`: tokens, seconds of training, loss per character."""
         lines = read_metrics(row["run"] / "metrics.jsonl")
-        clock = [(line["tokens"], line["seconds"]) for line in lines if line["split"] == "train"]
+        clock = [(0, 0.0), *((line["tokens"], line["seconds"]) for line in lines if line["split"] == "train")]
         points = [
             (line["tokens"], line[scored_key(key, line)] / row["characters_per_token"])
             for line in lines

@@ -287,7 +287,8 @@ def plot(results: ComparisonResults):
     colors = plots.colors(results.models)
     height = max(5.0, 1.8 + 0.4 * len(colors))
     figure, (curves, ends) = plots.subplots(1, 2, figsize=(11, height), width_ratios=(5, 3))
-    seeds = f", {results.num_seeds} seeds each" if results.num_seeds > 1 else ""
+    numbers = {len(results.for_model(model)) for model in results.models}
+    seeds = f", {results.num_seeds} seeds each" if len(numbers) == 1 and results.num_seeds > 1 else ""
     figure.suptitle(f"{results.corpus}, {results.folder.name}{seeds}", fontsize=11)
     plot_curves(curves, results, colors)
     plot_final_losses(ends, results, colors)

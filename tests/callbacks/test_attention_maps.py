@@ -121,3 +121,13 @@ def test_the_text_stands_along_the_image_in_letters_that_can_be_read(transformer
     (image,) = AttentionMaps(rows, list("HHHHHHHH")).compute_summaries(transformer).images["attention/block_0"][:1]
     letters = (dark(image) > 120)[TITLE_PIXELS : TITLE_PIXELS + IMAGE_PIXELS // 8, :14].any(axis=1)  # of the first row
     assert 7 < letters.sum() < 16  # pixels of the H's height
+
+
+def test_texts_that_are_two_are_not_labelled_as_one():
+    source, target = (keras.Input((3,), dtype="int32", name=name) for name in ("source", "target"))
+    embedding = keras.layers.Embedding(5, 4)
+    y = CrossAttention(1, name="cross")(embedding(target), context=embedding(source))
+    model, x = keras.Model([source, target], y), [np.array([[1, 2, 3]]), np.array([[3, 2, 1]])]
+    plain, labelled = (AttentionMaps(x, tokens).compute_summaries(model).images for tokens in ((), list("HHH")))
+    assert plain.keys() == labelled.keys() == {"attention/cross"}
+    np.testing.assert_array_equal(plain["attention/cross"], labelled["attention/cross"])

@@ -152,3 +152,12 @@ def test_mistakes_are_named():
         evaluator.dynamic_token_losses(IDS, FAST)
     with pytest.raises(ValueError, match="expected a DynamicEvaluation"):
         score_text(MODELS["lstm"](), CharacterTokenizer("abcdefg"), "abc", adapt=0.1)
+
+
+@eagerly
+def test_a_text_shorter_than_a_fixed_length_is_padded():
+    """Padding is not learned: the losses are those of a model of any length."""
+    model, ids = MODELS["any model"](), IDS[:4]
+    free = keras.Sequential([keras.Input((None,), dtype="int32"), *model.layers])
+    losses = Evaluator(model).dynamic_token_losses(ids, FAST)
+    np.testing.assert_allclose(losses, Evaluator(free).dynamic_token_losses(ids, FAST), rtol=1e-5)

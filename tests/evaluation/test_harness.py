@@ -1,5 +1,6 @@
 import json
 
+import keras
 import numpy as np
 import pytest
 
@@ -199,3 +200,16 @@ def test_a_prefix_begins_every_text_whose_first_token_is_then_scored(model):
     assert rolling(prefixed, "a") < 0
     with pytest.raises(ValueError, match="'a' has no token that follows another"):
         rolling(HarnessModel(model, TOKENIZER), "a")
+
+
+@pytest.mark.filterwarnings("ignore:.* reads the whole text again for every token:UserWarning")
+def test_a_keras_model_of_one_length_is_scored_too():
+    size = TOKENIZER.vocabulary_size
+    layers = [keras.layers.Embedding(size, 5), keras.layers.Dense(size)]
+    fixed, free = (keras.Sequential([keras.Input((length,), dtype="int32"), *layers]) for length in (8, None))
+    pairs = [("abc", "bad"), ("abcdefgh" * 2, "bad")]
+    expected = ask(HarnessModel(free, TOKENIZER), "loglikelihood", *pairs)
+    for (loss, greedy), (other, other_greedy) in zip(
+        ask(HarnessModel(fixed, TOKENIZER), "loglikelihood", *pairs), expected, strict=True
+    ):
+        assert (loss, greedy) == (pytest.approx(other, abs=1e-4), other_greedy)

@@ -158,3 +158,8 @@ def test_a_metric_from_its_config_is_the_same_metric(name):
     for each in (metric, revived):
         each.update_state(targets, logits)
     assert float(metric.result()) == float(revived.result())
+
+
+def test_bits_per_character_are_of_the_ids_of_the_logits():
+    with pytest.raises(ValueError, match="The logits are of 4 ids; expected 5"):
+        BitsPerCharacter([1] * 5).update_state([[0, 1]], np.zeros((1, 2, 4), "float32"))

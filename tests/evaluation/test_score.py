@@ -204,3 +204,11 @@ def test_one_window_says_nothing_of_chance():
     difference = paired_difference(np.zeros((1, 1)), np.ones((1, 1)))
     assert (difference.low, difference.mean, difference.high) == (-np.inf, 1, np.inf)
     assert not difference.significant
+
+
+def test_draws_are_the_same_in_groups(random, monkeypatch):
+    first, second = (window_losses(random, 2, 0.1, 0.1, 0.0) for _ in range(2))
+    whole = paired_difference(first, second)
+    monkeypatch.setattr("keras_seq.evaluation.score.MAX_INDICES", 3 * 999)
+    in_groups = paired_difference(first, second)
+    assert (in_groups.low, in_groups.high) == pytest.approx((whole.low, whole.high), abs=1e-12)

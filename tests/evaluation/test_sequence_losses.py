@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.evaluation import CTC, ctc_losses
+from keras_seq.evaluation import CTC, CRFLoss, ctc_losses
 from keras_seq.layers import LSTM
 
 pytestmark = pytest.mark.any_backend
@@ -136,3 +136,20 @@ def test_in_fit_behind_a_layer_that_hands_its_mask_on_padding_changes_nothing():
 def test_what_cannot_be_is_refused(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_row_of_weight_0_counts_nowhere_whatever_it_holds(masked):
+    random = np.random.default_rng(0)
+    logits, weights = random.normal(size=(3, 4, V)).astype("float32"), np.array([0.5, 0, 2], "float32")
+    targets = np.array([[0, 1], [1, 1], [1, -1]])
+    tags, potentials = np.array([[0, 1, 2], [7, 1, 0], [2, 0, 1]]), random.normal(size=(3, 3, V, V)).astype("float32")
+    for loss, y_true, y_pred in ((CTC(blank=BLANK), targets, logits), (CRFLoss(), tags, potentials)):
+        expected = float(loss(y_true[[0, 2]], y_pred[[0, 2]], weights[[0, 2]]))
+        expected *= 2 / 3 if isinstance(loss, CTC) else 1  # Keras's mean over rows
+        bad = y_pred.copy()
+        bad[1] = np.nan if masked else bad[1]
+        for shape in ((3,), (3, 1)):
+            assert float(loss(y_true, bad, weights.reshape(shape))) == pytest.approx(expected, rel=1e-5)
+    too_short = CTC(blank=BLANK)([[1, 1], [1, 0]], np.zeros((2, 2, V), "float32"), np.array([0.0, 1.0]))
+    assert np.isfinite(float(too_short))

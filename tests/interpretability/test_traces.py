@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 import pathlib
@@ -6,7 +7,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_seq.interpretability.traces import lstm_signals, most_variable_units, plot_trace, trace_model
+from keras_seq.interpretability.traces import (
+    lstm_signals,
+    most_variable_units,
+    plot_trace,
+    predictions_figure,
+    trace_model,
+)
 from keras_seq.layers import LSTM, LayerNormLSTM, MultiHeadSelfAttention
 from keras_seq.models import MODELS, LanguageModel
 from keras_seq.reports.inspection import inspect_page
@@ -236,3 +243,13 @@ def test_a_certain_model_has_certain_predictions():
     (top, *_), (_, p) = trace.top_predictions()[0], trace.next_token_ranks()[0]
     assert top == (TOKENIZER.vocabulary[3], pytest.approx(1))
     assert p == pytest.approx(math.exp(-50), rel=1e-4)
+
+
+def test_of_a_long_text_the_last_tokens_are_plotted_and_long_tokens_one_in_a_line(trace, monkeypatch):
+    monkeypatch.setattr("keras_seq.interpretability.traces.MAX_PLOTTED", 3)
+    for name, figure in plot_trace(trace):
+        for axes in figure.axes:
+            for image in axes.images:
+                assert image.get_array().shape[1] <= 3, name
+    long = dataclasses.replace(trace, tokens=("a" * 200,) * len(trace.tokens), decode=lambda ids: "b" * 200)
+    assert len(predictions_figure(long).axes) >= len(trace.tokens)

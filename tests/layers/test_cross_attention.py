@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.layers import CrossAttention
+from keras_seq.layers import CrossAttention, TransformerBlock
 from tests.layers.test_self_attention import copy_weights
 
 B, T, S, D, C = 2, 3, 5, 8, 6
@@ -120,3 +120,24 @@ def test_a_position_that_a_query_may_not_see_is_not_seen_whatever_is_there(rando
     y = numpy(layer(x, context=context, attention_mask=allowed))
     np.testing.assert_allclose(y[:, 0], expected[:, 0], atol=1e-6)
     assert np.isnan(y[:, 1:]).all()
+
+
+def test_the_mask_of_an_embedding_is_in_the_state():
+    layer, embedding = CrossAttention(2), keras.layers.Embedding(6, C, mask_zero=True)
+    x, context = inputs()[0], embedding(np.array([[1, 2, 0, 3, 0], [1, 2, 3, 4, 5]]))
+    whole = layer(x, context=context)
+    state = layer.project_context(context)
+    np.testing.assert_array_equal(numpy(state["mask"]), REAL)
+    np.testing.assert_allclose(numpy(layer(x, state=state)), numpy(whole), atol=1e-6)
+    block = TransformerBlock(2, 12, causal=True, cross_attention=True)
+    whole = block(x, context=context)
+    state = block.get_initial_state(B, capacity=T, context=context)
+    np.testing.assert_allclose(numpy(block(x, state=state)), numpy(whole), atol=1e-5)
+
+
+def test_a_context_beside_a_state_is_refused():
+    layer, (x, context) = CrossAttention(2), inputs()
+    layer(x, context=context)
+    for name, value in (("context", context), ("context_mask", REAL)):
+        with pytest.raises(ValueError, match=f"{name} was passed with a state"):
+            layer(x, state=layer.project_context(context), **{name: value})

@@ -92,3 +92,36 @@ def test_a_matrix_changes_its_mode_and_comes_back():
     assert layer.matrix_mode == "int8"
     np.testing.assert_allclose(ops.convert_to_numpy(layer(x)), changed, atol=0.1)
     assert layer.matrices["kernel"].shape == (4, 12)
+
+
+SEEDED = {
+    "MultiHeadSelfAttention": lambda **options: layers.MultiHeadSelfAttention(2, **options),
+    "GatedFeedForward": lambda **options: layers.GatedFeedForward(8, **options),
+    "GatedLinearAttention": lambda **options: layers.GatedLinearAttention(2, **options),
+    "RWKV7TimeMix": lambda **options: layers.RWKV7TimeMix(2, **options),
+}
+
+
+@pytest.mark.parametrize("name", SEEDED)
+def test_matrices_of_a_seeded_initializer_differ_and_come_again(name):
+    def matrices(seed):
+        layer = SEEDED[name](kernel_initializer=keras.initializers.GlorotUniform(seed))
+        layer(np.zeros((1, 2, 8), "float32"))
+        assert layer.get_config()["kernel_initializer"]["config"]["seed"] == seed or not isinstance(seed, int)
+        drawn = (w for w in layer.weights if w.path.endswith("kernel") and "output" not in w.path)
+        return [ops.convert_to_numpy(weight) for weight in drawn]
+
+    first = matrices(1)
+    drawn = [matrix for matrix in first if matrix.std()]
+    equal = [
+        (n, m)
+        for n, one in enumerate(drawn)
+        for m, other in enumerate(drawn[:n])
+        if one.shape == other.shape and np.allclose(one / one.std(), other / other.std())
+    ]
+    assert len(drawn) > 1
+    assert not equal
+    for one, again in zip(first, matrices(1), strict=True):
+        np.testing.assert_array_equal(one, again)
+    assert any((one != other).any() for one, other in zip(first, matrices(2), strict=True))
+    matrices(keras.random.SeedGenerator(1))

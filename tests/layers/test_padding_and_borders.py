@@ -250,9 +250,37 @@ def test_keys_that_an_attention_mask_hides_are_not_seen(shape, causal, randomize
         lambda context: randomize(cross, seed=3)(x, context=context, attention_mask=mask),
     ):
         np.testing.assert_array_equal(numpy(call(bad))[:, others], numpy(call(x))[:, others])
+        assert np.isnan(numpy(layer(bad, attention_mask=mask))[:, 1]).all()  # nor itself, but its query is none
     mask[..., 2, 1] = True  # a query that may
     assert np.isnan(numpy(layer(bad, attention_mask=mask))[:, 2]).all()
     assert np.isnan(numpy(cross(x, context=bad, attention_mask=mask))[:, 2]).all()
+
+
+@pytest.mark.parametrize("sliding_window", [None, 3])
+def test_keys_and_values_that_overflow_stay_in_their_document(sliding_window):
+    layer = layers.MultiHeadSelfAttention(
+        1, causal=True, use_bias=False, kernel_initializer="ones", sliding_window=sliding_window
+    )
+    x = np.random.default_rng(0).normal(size=(1, T, 8)).astype("float32")
+    expected = numpy(layer(x, reset_mask=RESET[:1]))
+    for position, others in ((0, slice(3, T)), (3, slice(0, 3))):
+        bad = x.copy()
+        bad[0, position] = 1e38
+        y = numpy(layer(bad, reset_mask=RESET[:1]))
+        np.testing.assert_array_equal(y[0, others], expected[0, others])
+        assert not np.isfinite(y[0, position]).any()
+
+
+@pytest.mark.parametrize("kind", ["MinGRU", "MinLSTM"])
+def test_a_candidate_that_overflows_stays_in_its_document(kind):
+    layer = getattr(layers, kind)(1, kernel_initializer="ones", return_sequences=True)
+    x = np.random.default_rng(0).normal(size=(1, T, 8)).astype("float32")
+    expected = numpy(layer(x, reset_mask=RESET[:1]))
+    bad = x.copy()
+    bad[0, 0] = 1e38
+    y = numpy(layer(bad, reset_mask=RESET[:1]))
+    np.testing.assert_array_equal(y[0, 3:], expected[0, 3:])
+    np.testing.assert_array_equal(y[0, :3], numpy(layer(bad))[0, :3])
 
 
 def test_segments_of_padding_are_not_read():

@@ -156,6 +156,12 @@ def test_mistakes_are_named():
         model.quantize("int2")
     with pytest.raises(ValueError, match="every matrix is quantized"):
         model.quantize("int8", filters=["head"])
+    head = type("Head", (keras.layers.Dense,), {})(VOCABULARY)
+    other = models.LanguageModel(keras.layers.Embedding(VOCABULARY, 4), [layers.LSTM(4, return_sequences=True)], head)
+    other(np.zeros((1, 2), "int32"))
+    with pytest.raises(ValueError, match="is a Head: Keras quantizes Dense and embeddings"):
+        other.quantize("int8")
+    assert {str(weight.dtype) for weight in other.weights} == {"float32"}
     model.quantize("int8")
     with pytest.raises(ValueError, match="is quantized already, in int8"):
         model.quantize("int4")

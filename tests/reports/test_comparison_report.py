@@ -168,6 +168,23 @@ def test_one_seed_has_no_bands_and_an_interval_of_the_text_alone(results, monkey
     assert "±" not in str(report.results_table(one))
 
 
+def test_of_unequal_numbers_of_seeds_the_words_are_those_of_several(results, monkeypatch):
+    rows = [*results.for_model("lstm"), *results.for_model("transformer")[:1]]
+    unequal = dataclasses.replace(results, rows=rows)
+    assert "for text and seeds like these" in unequal.verdict
+    assert not any("over the text only" in str(part) for part in report.details(unequal))
+    assert "seeds each" not in plotted(unequal, monkeypatch)[0].figure.get_suptitle()
+
+
+def test_a_validation_before_the_first_logged_step_has_its_time(results):
+    run = results.rows[0]["run"]
+    early = {"tokens": 50, "split": "validation", "val_loss": 9.0, "val_loss_streaming": 9.0}
+    (run / "metrics.jsonl").write_text(json.dumps(early) + "\n" + (run / "metrics.jsonl").read_text())
+    one = dataclasses.replace(results, rows=results.rows[:1])
+    seconds = one.curve("lstm", "val_loss")["seconds"]
+    assert seconds[0] == pytest.approx(one.curve("lstm", "train loss")["seconds"][0] / 2)
+
+
 def test_the_verdict_says_what_is_best_by_how_much_and_how_certain_that_is(results):
     assert results.verdict.startswith("lstm has the lowest val_loss, 1.998 nats")
     assert "transformer has 2.195, 0.1975 more (95 % interval +0." in results.verdict

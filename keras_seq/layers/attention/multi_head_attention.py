@@ -168,7 +168,7 @@ class CrossAttention(MultiHeadAttentionBase):
 
     Call arguments:
         inputs: `[B, T, D]`, source of the queries.
-        context: `[B, S, D']`, source of keys and values. Not needed with a `state`.
+        context: `[B, S, D']`, source of keys and values; None with a `state`.
         state: The context's keys, values and mask, from `project_context`.
         mask: `[B, T]`, true at non-padding positions of the inputs; padding counts as zeros. It is passed on.
         inputs_mask: What Keras passes for `mask`.
@@ -183,8 +183,8 @@ class CrossAttention(MultiHeadAttentionBase):
         y `[B, T, D]`, or a tuple `(y, scores [B, H, T, S], state)` of y and the requested outputs, in this order.
 
     Raises:
-        ValueError: If an argument is out of its range, neither a context nor a state is passed, either has another
-            batch size, or a mask has another shape or is a float mask.
+        ValueError: If an argument is out of its range, neither a context nor a state is passed, or both, either has
+            another batch size, or a mask has another shape or is a float mask.
     """
 
     def build(self, inputs_shape, context_shape=None):
@@ -199,7 +199,7 @@ class CrossAttention(MultiHeadAttentionBase):
 
         Args:
             context: `[B, S, D']`.
-            context_mask: `[B, S]`, true at non-padding positions, or None.
+            context_mask: `[B, S]`, true at non-padding positions. None for the context's own mask, if Keras has one.
 
         Returns:
             `{"key": [B, S, G, K], "value": [B, S, G, K'], "mask": [B, S]}`, G the number of key and value heads.
@@ -211,6 +211,7 @@ class CrossAttention(MultiHeadAttentionBase):
             raise ValueError(
                 f"{self.name} is not built; expected a call or `build(inputs_shape, context_shape)` first."
             )
+        context_mask = tensor_checks.keras_mask(context) if context_mask is None else context_mask
         context = tensor_checks.real("context", context, self.compute_dtype)
         context, is_valid = tensor_checks.masked("context_mask", context, context_mask)
         k, v = self.project_key_value(where_valid(is_valid, context))
@@ -246,10 +247,11 @@ class CrossAttention(MultiHeadAttentionBase):
                 raise ValueError("context=None and state=None; expected one of them.")
             state = self.project_context(context, context_mask)
         else:
-            if context is None and context_mask is not None:
-                raise ValueError(
-                    "context_mask was passed with a state; expected it in `project_context`, which creates the state."
-                )
+            for name, value in {"context": context, "context_mask": context_mask}.items():
+                if value is not None:
+                    raise ValueError(
+                        f"{name} was passed with a state; expected it in `project_context`, which creates the state."
+                    )
             check_state(self.name, state, self._state_shapes(x.shape[0], state))
             x = tensor_checks.with_axes_of(x, state["mask"], rank=1)
         x = tensor_checks.where_boolean(x, attention_mask)

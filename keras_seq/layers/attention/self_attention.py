@@ -278,8 +278,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         sinks = None if self.sinks is None else ops.convert_to_tensor(self.sinks)
 
         # append them to the cache: from here on keys and values are those of all S slots, [B, S, G, K]
-        holds_nan = is_finite is not None and (return_state or not is_first_call)
-        if holds_nan:
+        if is_finite is not None:
+            query_is_nan = ops.logical_not(is_finite)
             k = where_valid(is_finite, k, float("nan"))  # for the state to remember
         slots, decay_sums = {"key": k, "value": v}, None
         if self._forgets:
@@ -299,7 +299,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             state = without_earlier_documents(state, key_segments)
         if return_state and is_first_call and self.sliding_window is not None and mask is not None:
             state = in_order(state)
-        if holds_nan:
+        if is_finite is not None:  # a projection may overflow
             is_finite = finite_slots(k, v)
             k, v = where_valid(is_finite, k), where_valid(is_finite, v)
 
@@ -334,7 +334,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         y, scores = self.attend(q, k, v, allowed, bias, training, return_attention_scores, sinks, gate)
         if is_finite is not None:
             reached = earlier if self._forgets else allowed  # by NaN: decays are those of all positions in between
-            y, _ = with_nan(nan_where_attended(ops.logical_not(is_finite), reached), y)
+            is_nan = nan_where_attended(ops.logical_not(is_finite), reached)
+            y, _ = with_nan(ops.logical_or(query_is_nan, is_nan), y)
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y
 

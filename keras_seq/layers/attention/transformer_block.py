@@ -70,7 +70,7 @@ class TransformerBlock(Layer):
         inputs: `[B, T, D]`.
         state: From `get_initial_state` or the previous call; requires `causal=True`.
         mask: `[B, T]`, true at non-padding positions; see `MultiHeadSelfAttention`. It is passed on.
-        context: `[B, S, D']`, for cross-attention; not needed with a state.
+        context: `[B, S, D']`, for cross-attention; None with a state.
         context_mask: `[B, S]`, true at non-padding positions of the context.
         reset_mask: `[B, T]`, true where another document begins, for self-attention.
         attention_mask: `[B, T, S]`, true where self-attention may attend, combined with mask and causality.
@@ -203,7 +203,7 @@ class TransformerBlock(Layer):
             batch_size: B, an integer or an integer tensor.
             capacity: Number of positions that the cache can hold; required without a sliding window.
             context: `[B, S, D']`, required for cross-attention.
-            context_mask: `[B, S]`, true at non-padding positions of the context, or None.
+            context_mask: `[B, S]`, true at non-padding positions of the context; None for that of Keras, if it has one.
 
         Returns:
             The state, a dict with a key for each attention sublayer.

@@ -157,7 +157,7 @@ class RWKV7Blocks(ExplicitState):
                 head_dim,
                 value_residual=n > 0,
                 rank=rank,
-                output_initializer=cloned(self.residual_initializer),
+                output_initializer=cloned(self.residual_initializer, f"time_mix_{n}"),
                 dtype=dtype,
                 name=f"time_mix_{n}",
             )
@@ -166,7 +166,7 @@ class RWKV7Blocks(ExplicitState):
         self.channel_mixes = [
             RWKV7ChannelMix(
                 feed_forward_dim,
-                output_initializer=cloned(self.residual_initializer),
+                output_initializer=cloned(self.residual_initializer, f"channel_mix_{n}"),
                 dtype=dtype,
                 name=f"channel_mix_{n}",
             )

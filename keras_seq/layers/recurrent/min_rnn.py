@@ -20,9 +20,12 @@ from keras_seq.layers.recurrent.base import RNNInterface
 from keras_seq.ops.linear_recurrence import LOG_ZERO, log_linear_recurrence
 from keras_seq.ops.tensor_checks import where_valid
 
+MAX_CANDIDATE = 1e34  # an infinite state would be NaN times the 0 at the border of documents
+
 
 def log_candidate(v):
-    """Compute log g(v) for pre-activations v of any shape."""
+    """Compute log g(v) for pre-activations v of any shape, at most MAX_CANDIDATE."""
+    v = ops.minimum(v, MAX_CANDIDATE)
     return ops.where(v >= 0, ops.log(ops.where(v >= 0, v, 0.0) + 0.5), -ops.softplus(-v))
 
 

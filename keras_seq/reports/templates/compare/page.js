@@ -115,7 +115,7 @@ function draw() {
   const axis = document.getElementById("axis").value, curves = [], positions = [], rates = [];
   const level = ([x, y]) => ({x, y, low: y, high: y});
   for (const [n, model] of data.models.entries()) {
-    if (hidden.has(n)) continue;
+    if (hidden.has(n) || (axis === "flops" && !model.flopsPerToken)) continue;
     const {name} = model, color = `var(--c${n % 20})`;
     const points = ({mean, low, high, ...curve}) => (curve[axis] ?? curve.tokens.map(t => t * model.flopsPerToken))
       .map((x, k) => ({x, y: mean[k], low: low[k], high: high[k]}));
