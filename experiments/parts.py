@@ -3,7 +3,6 @@
     python -m experiments.parts                                # every part of the Transformer, three seeds
     python -m experiments.parts --model lstm                   # every part of the LSTM
     python -m experiments.parts --parts sinks batch-6          # some of them, beside the baseline
-    python -m experiments.parts --parts sinks --train.learning-rate 0.03
     python -m experiments.parts --smoke                        # seconds, tiny sizes: test that it works
 
 Time: 2.5 hours for the Transformer, 1.3 for the LSTM, on 2 cores.
@@ -124,8 +123,7 @@ PARTS = {
         "no-output-gate": Recipe({"use_output_gate": False}, matched=True),
         "sinks": Recipe({"use_sinks": True}),
         "forget-gate": Recipe({"use_forget_gate": True}),
-        "batch-6": Recipe(batch_size=6),
-        "batch-24": Recipe(batch_size=24),
+        **{f"batch-{rows}": Recipe(batch_size=rows) for rows in (6, 24)},
         "last-weights": Recipe(use_ema=False),
         "next-two": Recipe(fit_inputs=next_two),
     },
@@ -136,8 +134,7 @@ PARTS = {
         "normalization": Recipe({"use_normalization": True}),
         "dropout": Recipe({"dropout": 0.1}),
         "recurrent-dropout": Recipe({"recurrent_dropout": 0.1}),
-        "batch-6": Recipe(batch_size=6),
-        "batch-24": Recipe(batch_size=24),
+        **{f"batch-{rows}": Recipe(batch_size=rows) for rows in (6, 24)},
         "last-weights": Recipe(use_ema=False),
     },
 }
@@ -176,8 +173,7 @@ class PartsConfig:
         context_length = self.transformer.context_length
         options.check_filled_in("--transformer.context-length", context_length, "the --sequence-length")
         if equal := [name for name in self.parts if self._is_baseline(PARTS[self.model][name])]:
-            expected = "one that the other options do not give to the baseline"
-            raise ValueError(f"--parts {' '.join(equal)}: expected {expected}.")
+            raise ValueError(f"--parts {' '.join(equal)}: the baseline has that by the other options; expected others.")
 
     def check_resumed(self, saved: "PartsConfig"):
         """Refuse to leave out parts of a training of all."""
@@ -188,22 +184,17 @@ class PartsConfig:
     def variants(self) -> dict[str, Recipe]:
         """The baseline and what is trained beside it."""
         parts = PARTS[self.model]
-        names = self.parts or [name for name, recipe in parts.items() if not self._is_baseline(recipe)]
-        names = names[-1:] if self.smoke and not self.parts else names
+        names = [name for name, recipe in parts.items() if not self._is_baseline(recipe)]
+        names = self.parts or names[-1 if self.smoke else 0 :]
         return {BASELINE: Recipe(), **{name: parts[name] for name in names}}
 
     def _is_baseline(self, recipe):
         """Return whether other options give a part to the baseline already; windows are those of its training."""
         baseline = getattr(self, self.model)
-        return (
-            recipe.windows is None
-            and recipe.fit_inputs is training.fit_inputs
-            and (
-                all(getattr(baseline, name, None) == value for name, value in recipe.fields.items())
-                and recipe.batch_size in (None, self.batch_size)
-                and (recipe.use_ema or not self.train.use_ema)
-            )
-        )
+        has_fields = all(getattr(baseline, name, None) == value for name, value in recipe.fields.items())
+        has_batch = recipe.batch_size in (None, self.batch_size)
+        has_training = recipe.windows is None and recipe.fit_inputs is training.fit_inputs
+        return has_fields and has_batch and has_training and (recipe.use_ema or not self.train.use_ema)
 
     def model_config(self, recipe: Recipe, vocabulary_size: int) -> TransformerConfig | LSTMConfig:
         """Return the config of a variant, with the baseline's number of parameters where it is `matched`."""
@@ -241,10 +232,7 @@ class Variant:
 
 
 def seed_difference(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Return the mean of `second` minus `first`, paired by seed, with the 95 % interval of Student's t.
-
-    One pair has no interval: its bounds are infinite.
-    """
+    """Return the mean of `second` minus `first`, in pairs, with Student's 95 % interval: infinite for one pair."""
     from scipy import stats
 
     differences = [b - a for a, b in zip(first, second, strict=True)]
@@ -258,10 +246,8 @@ def by_variant(rows: Sequence[dict]) -> list[Variant]:
     """Group runs by variant: the baseline, then the others by their difference to it, the lowest first."""
     runs = {name: [row for row in rows if row["variant"] == name] for name in dict.fromkeys(r["variant"] for r in rows)}
     baseline = Variant(BASELINE, runs.pop(BASELINE), None)
-    others = []
-    for name, group in runs.items():
-        variant = Variant(name, group, None)
-        others.append(dataclasses.replace(variant, difference=seed_difference(baseline.losses, variant.losses)))
+    others = [Variant(name, group, None) for name, group in runs.items()]
+    others = [dataclasses.replace(v, difference=seed_difference(baseline.losses, v.losses)) for v in others]
     return [baseline, *sorted(others, key=lambda variant: variant.difference.mean)]
 
 

@@ -23,11 +23,11 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 116,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 38_848,
+    "lines of keras_seq": 38_970,
     "files of keras_seq": 214,
-    "lines of experiments": 9_174,
+    "lines of experiments": 9_260,
     "files of experiments": 45,
-    "lines of tests": 44_100,
+    "lines of tests": 44_600,
     "foreign private names": 4,
 }
 CALLS = {

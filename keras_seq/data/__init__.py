@@ -6,7 +6,7 @@ from keras_seq.data.corpus import Corpus, load_corpus, verbatim_overlap
 from keras_seq.data.shuffled_windows import MixedWindows, PackedDocuments, ShuffledWindows
 from keras_seq.data.token_files import TokenFiles
 from keras_seq.data.token_shards import TokenFilesError
-from keras_seq.data.windows import PythonGeneratorWindows, RandomWindows, SequentialWindows, StatefulWindows, Windows
+from keras_seq.data.windows import RandomWindows, SequentialWindows, StatefulWindows, Windows
 
 __all__ = [
     "ArrayBatches",
@@ -15,7 +15,6 @@ __all__ = [
     "MaskedLMMaskGenerator",
     "MixedWindows",
     "PackedDocuments",
-    "PythonGeneratorWindows",
     "RandomWindows",
     "SequentialWindows",
     "ShuffledWindows",

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.pipeline import StepBatches, python_generator_dataset, step_dataset
+from keras_seq.data.pipeline import StepBatches, step_dataset
 from keras_seq.data.token_files import TokenFiles
 from keras_seq.random_draws import integers_of_steps, uniform
 
@@ -225,19 +225,6 @@ class RandomWindows(Windows):
         """Return the `starts` of several steps, int64 `[steps, B]`."""
         limit = self.num_ids - self.sequence_length
         return integers_of_steps((self.batch_size,), limit, self.seed, steps, "starts")
-
-
-class PythonGeneratorWindows(RandomWindows):
-    """`RandomWindows`, passed to TensorFlow row by row, as char-RNN scripts of 2017 did: slow, to measure by how much.
-
-    >>> windows = PythonGeneratorWindows(list(range(100)), batch_size=2, sequence_length=3)
-    >>> len(list(windows.dataset(5, 9)))
-    4
-    """
-
-    def dataset(self, start_step: int = 0, stop_step: int | None = None):
-        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order."""
-        return python_generator_dataset(self.batch, start_step, stop_step)
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,7 +41,6 @@ from keras_seq.tracking.tracker import track_progress
 MIN_CONTEXT = 128  # tokens, at least, that a model reads before a stretch of a sample
 CHUNK_LENGTH = 256  # tokens per call and row of a model that carries its state
 DEFAULT_WINDOW = 1024  # tokens of a window for a model that takes any length and carries no state
-MAX_EXPONENT = 709.0  # above it, exp is no float
 MAX_LOSS_PER_WORD = 100  # above it, word perplexity is not reported (e.g. text without spaces)
 _SHARED_LOSSES = contextvars.ContextVar("shared_losses", default=None)
 
@@ -62,7 +61,7 @@ def sharing_losses() -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class LossSum:
-    """Hold a sum of token losses and the number of tokens; sums can be added.
+    """Hold a sum of token losses and the number of tokens.
 
     Args:
         total: Sum of the losses, in nats.
@@ -86,15 +85,6 @@ class LossSum:
     def bits_per_token(self) -> float:
         """Return the cross-entropy in bits per token."""
         return self.mean / math.log(2)
-
-    @property
-    def perplexity(self) -> float:
-        """Return exp(mean), infinity if it is larger than a float."""
-        return math.inf if self.mean > MAX_EXPONENT else math.exp(self.mean)
-
-    def __add__(self, other):
-        """Return the sum over the tokens of both."""
-        return LossSum(self.total + other.total, self.tokens + other.tokens)
 
 
 def word_perplexity(loss_per_character: float, text: str) -> float | None:

@@ -202,7 +202,7 @@ def _row(path):
 
 def _protocol(row):
     config = row["config"]
-    text = config.get("validation", config.get("corpus", {})).get("sha256")  # before 0.2.0, the whole text
+    text = config.get("validation", config.get("corpus", {})).get("sha256")  # of a run that names none, the whole text
     return text, repr(config.get("tokenizer")), row["val_sequence_length"]
 
 

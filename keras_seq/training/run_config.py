@@ -38,7 +38,7 @@ from keras_seq.training.config import COMPILED_FIELDS, TrainConfig
 from keras_seq.training.run_folder import read_checksummed
 
 RECORDED = ("train", "optimizer", "loss", "architecture", "length", "batches")
-RECORDED_LATER = {*RECORDED, "model", "tokenizer", "validation"}  # parts that runs of keras_seq 0.2.0 may not have
+RECORDED_LATER = {*RECORDED, "model", "tokenizer", "validation"}  # parts that earlier runs may not have
 OF_LIBRARIES = ("optimizer", "loss", "architecture")  # parts that have the arguments of Keras's own classes
 INTERVALS = {"log_every", "validate_every", "checkpoint_every", "checkpoint_every_seconds", "max_checkpoints_to_keep"}
 GROW_ONLY = {"tokens", "steps", "total_steps", "epochs", "num_seeds"}

@@ -127,7 +127,6 @@ WINDOWS = (
     data.RandomWindows,
     data.SequentialWindows,
     data.ShuffledWindows,
-    data.PythonGeneratorWindows,
 )
 
 

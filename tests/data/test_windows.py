@@ -14,7 +14,7 @@ from keras_seq import data
 from keras_seq.data import windows as window_batches
 from keras_seq.random_draws import integers, uniform
 
-KINDS = [data.StatefulWindows, data.RandomWindows, data.SequentialWindows, data.PythonGeneratorWindows]
+KINDS = [data.StatefulWindows, data.RandomWindows, data.SequentialWindows]
 sizes = {"num_ids": st.integers(2, 60), "batch_size": st.integers(1, 6), "sequence_length": st.integers(1, 9)}
 
 
@@ -70,19 +70,18 @@ def test_sequential_windows_without_a_shorter_last_batch_have_one_shape():
     assert [len(x) for x, _ in values(windows.dataset(0, 7))] == [4] * 7
 
 
-def test_draws_of_a_generator_depend_on_seed_and_step_alone():
+def test_draws_depend_on_seed_and_step_alone():
     ids = np.arange(10_000)
-    first, again, other = (data.PythonGeneratorWindows(ids, 8, 10, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (data.RandomWindows(ids, 8, 10, seed=seed) for seed in (1, 1, 2))
     rows = [first.batch(step)[0][:, 0].tolist() for step in range(20)]
     assert rows == [again.batch(step)[0][:, 0].tolist() for step in range(20)]
     assert rows != [other.batch(step)[0][:, 0].tolist() for step in range(20)]
     assert len({tuple(row) for row in rows}) == 20
 
 
-@pytest.mark.parametrize("kind", [data.RandomWindows, data.PythonGeneratorWindows])
-def test_every_start_is_as_likely(kind):
+def test_every_start_is_as_likely():
     num_ids, sequence_length, draws = 17, 5, 6000
-    windows = kind(np.arange(num_ids), batch_size=1000, sequence_length=sequence_length, seed=3)
+    windows = data.RandomWindows(np.arange(num_ids), batch_size=1000, sequence_length=sequence_length, seed=3)
     counts = Counter(start for step in range(draws // 1000) for start in windows.batch(step)[0][:, 0].tolist())
     assert sorted(counts) == list(range(num_ids - sequence_length))  # 0 ... N-T-1, both ends too
     expected = draws / (num_ids - sequence_length)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.evaluation import Evaluator, LossSum
+from keras_seq.evaluation import Evaluator
 from keras_seq.evaluation.evaluator import sharing_losses, word_perplexity
 from keras_seq.models import LSTMConfig, TransformerConfig
 
@@ -146,13 +146,6 @@ def test_each_loss_is_traced_once_whatever_the_length_of_the_text(context_length
     if context_length is None:
         assert evaluator._xla_step.num_traces() == 1
         assert evaluator._step.num_traces() == 0
-
-
-def test_sums_add_and_a_guess_among_n_has_perplexity_n():
-    total = LossSum(3.0, 2) + LossSum(1.0, 6)
-    assert (total.total, total.tokens, total.mean) == (4.0, 8, 0.5)
-    assert LossSum(10 * np.log(5), 10).perplexity == pytest.approx(5)
-    assert LossSum(1e6, 10).perplexity == float("inf")  # as of a training that diverged
 
 
 def test_word_perplexity_spreads_the_loss_of_the_text_over_its_words():
