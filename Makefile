@@ -22,7 +22,8 @@ SEVERAL_DEVICES := tests/training/test_distributed.py tests/docs/test_communicat
 	tests/experiments/test_jobs.py
 GPU := KERAS_BACKEND=$(BACKEND) $(PYTHON) -m experiments
 PEERS := tests/pretrained tests/models/test_lora.py tests/models/test_quantization.py tests/data/test_prepare.py \
-	tests/layers/test_linear_layers.py tests/evaluation/test_harness.py
+	tests/layers/test_linear_layers.py tests/layers/test_delta_rules.py tests/layers/test_attention.py \
+	tests/layers/test_positions.py tests/evaluation/test_harness.py
 .PHONY: compare test test-rare test-all backends backends-all peers gpu check smoke smoke-tests docs release clean
 
 compare: .venv/installed

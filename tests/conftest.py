@@ -157,18 +157,18 @@ def eagerly():
         yield
 
 
+def randomized(model, seed=0, scale=0.4):
+    """Give every weight distinct random values: swapping two fails a test, and no block is the identity."""
+    random = np.random.default_rng(seed)
+    for weight in model.weights:
+        if "seed" not in weight.path:
+            weight.assign(random.normal(scale=scale, size=weight.shape))
+    return model
+
+
 @pytest.fixture(scope="session")
 def randomize():
-    """Gives every weight distinct random values, so that swapping two of them fails a test."""
-
-    def randomize(model, seed=0, scale=0.4):
-        random = np.random.default_rng(seed)
-        for weight in model.weights:
-            if "seed" not in weight.path:
-                weight.assign(random.normal(scale=scale, size=weight.shape))
-        return model
-
-    return randomize
+    return randomized
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from keras_seq.evaluation import DynamicEvaluation, Evaluator, score_text
 from keras_seq.models import LanguageModel, LSTMConfig, TransformerConfig
 from keras_seq.models.config import tiny_config
 from keras_seq.tokenizers import CharacterTokenizer
-from tests.conftest import often
+from tests.conftest import often, randomized
 
 pytestmark = pytest.mark.any_backend
 V, N = 7, 23
@@ -30,6 +30,10 @@ eagerly = pytest.mark.usefixtures("eagerly")  # each evaluation would trace its 
 every_model = often("name", list(MODELS), ("lstm", "transformer"))
 
 
+def make(name):
+    return randomized(MODELS[name]())
+
+
 def weights(model):
     return [ops.convert_to_numpy(variable) for variable in model.variables]
 
@@ -37,7 +41,7 @@ def weights(model):
 @eagerly
 @every_model
 def test_without_learning_the_losses_are_the_streaming_ones(name):
-    evaluator = Evaluator(MODELS[name]())
+    evaluator = Evaluator(make(name))
     losses = evaluator.dynamic_token_losses(IDS, DynamicEvaluation(learning_rate=0, segment_length=5))
     np.testing.assert_allclose(losses, evaluator.streaming_token_losses(IDS), atol=1e-5)
 
@@ -45,7 +49,7 @@ def test_without_learning_the_losses_are_the_streaming_ones(name):
 @eagerly
 @every_model
 def test_no_token_is_seen_before_it_is_scored_and_the_weights_are_put_back(name):
-    model = MODELS[name]()
+    model = make(name)
     evaluator, before = Evaluator(model), weights(model)
     losses = evaluator.dynamic_token_losses(IDS, FAST)
     for t in (1, 6, N - 1):

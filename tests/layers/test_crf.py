@@ -204,6 +204,23 @@ def test_potentials_are_float32_at_least(policy):
     assert layer(keras.KerasTensor((None, None, K), dtype=layer.compute_dtype)).dtype == "float32"
 
 
+def test_the_accuracy_is_a_count_over_all_tags_of_all_batches():
+    layer, accuracy = random_layer(), ViterbiAccuracy()
+    x, tags = emissions_and_tags()
+    tags = np.where(MASKS, tags, -1)
+    tags[0, :2] = -1  # unknown: not counted
+    weights, right, total = np.array([0.5, 2, 0, 1], "float32")[: len(x)], 0.0, 0.0
+    weights = np.resize(weights, len(x))
+    for rows in (slice(0, 1), slice(1, None)):
+        potentials = layer(x[rows], mask=MASKS[rows])
+        accuracy.update_state(tags[rows], potentials, weights[rows])
+        likeliest = numpy(layers.ViterbiDecoder()(potentials))
+        counted = (tags[rows] >= 0) * weights[rows][:, None]
+        right, total = right + ((likeliest == tags[rows]) * counted).sum(), total + counted.sum()
+    assert 0 < right < total
+    assert float(accuracy.result()) == pytest.approx(right / total)
+
+
 def test_in_fit_it_learns_what_no_emission_tells_and_is_saved(tmp_path):
     """Tags in turns: which one comes first is known at the first position only, where the others say nothing."""
     random = np.random.default_rng(0)

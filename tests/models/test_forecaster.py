@@ -10,7 +10,7 @@ from keras_seq.evaluation import StudentTLoss
 from keras_seq.generation import sample_paths
 from keras_seq.models import Forecaster
 from keras_seq.models.config import tiny_config
-from tests.conftest import often
+from tests.conftest import often, randomized
 
 numpy = ops.convert_to_numpy
 B, T, WIDTH = 3, 7, 16
@@ -19,7 +19,9 @@ BLOCKS = ("lstm", "mamba2", "transformer", "hybrid")
 
 def forecaster(name, num_outputs=3, **options):
     config = tiny_config(name, context_length=12)
-    return Forecaster(WIDTH, config.blocks(), num_outputs, getattr(config, "context_length", None), **options)
+    model = Forecaster(WIDTH, config.blocks(), num_outputs, getattr(config, "context_length", None), **options)
+    model.build((None, None, 1))
+    return randomized(model)
 
 
 def series(seed=0, batch=B):
@@ -43,8 +45,9 @@ def test_steps_are_the_whole_pass_and_a_saved_model_the_same(name, tmp_path):
     np.testing.assert_allclose(numpy(keras.saving.load_model(tmp_path / "model.keras")(x)), whole, atol=1e-6)
 
 
-def test_padding_is_a_shorter_series():
-    model, x = forecaster("hybrid"), series()
+@pytest.mark.parametrize("name", ["lstm", "hybrid"])
+def test_padding_is_a_shorter_series(name):
+    model, x = forecaster(name), series()
     mask = np.ones((B, T), bool)
     mask[1, :3] = False
     spoiled = np.where(mask[..., None], x, np.nan)

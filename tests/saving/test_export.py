@@ -32,7 +32,7 @@ from keras_seq.models.lora import enable_lora
 from keras_seq.models.ngrams import ngram_model
 from keras_seq.saving.keras_file import in_float32
 from keras_seq.tokenizers import CharacterTokenizer
-from tests.conftest import often
+from tests.conftest import often, randomized
 from tests.models.test_language_model import SMALL, VOCABULARY
 
 BACKEND = keras.backend.backend()
@@ -69,7 +69,7 @@ def writes(format):
 @functools.cache
 def small(name, **changes):
     keras.utils.set_random_seed(1)
-    return models.MODELS[name](**{**vars(SMALL[name]), **changes}).build_model(VOCABULARY)
+    return randomized(models.MODELS[name](**{**vars(SMALL[name]), **changes}).build_model(VOCABULARY))
 
 
 def check_steps(model, exported, batch_size, steps=STEPS):

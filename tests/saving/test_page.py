@@ -23,7 +23,7 @@ from keras_seq.saving import export_page
 from keras_seq.saving.page import model_data, round_weights
 from keras_seq.saving.page import page as page_of_data
 from keras_seq.tokenizers import CharacterTokenizer, WordTokenizer
-from tests.conftest import functions_run_eagerly, often
+from tests.conftest import functions_run_eagerly, often, randomized
 from tests.processes import ROOT
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
@@ -45,7 +45,7 @@ every_model = often("name", LANGUAGE_MODELS, QUICK)
 @functools.cache
 def small(name, **changes):
     keras.utils.set_random_seed(1)
-    return tiny_config(name, **{**SIZES, **changes}).build_model(TOKENIZER.vocabulary_size)
+    return randomized(tiny_config(name, **{**SIZES, **changes}).build_model(TOKENIZER.vocabulary_size))
 
 
 def ask(path, *requests):
