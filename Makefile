@@ -86,7 +86,7 @@ release: .venv/installed-dev
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "keras_seq needs Python 3.11 or later; name one with make PYTHON=...")'
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
 
 .venv/installed: setup.cfg pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable ".[command,tensorflow]"

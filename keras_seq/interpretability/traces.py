@@ -14,13 +14,11 @@ next                     the most likely next tokens at each position, in lines 
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 from keras import ops
-from matplotlib.colors import PowerNorm
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from keras_seq.generation.sampling_loop import not_finite
 from keras_seq.interpretability.activations import attention_weights, record_calls
@@ -28,6 +26,9 @@ from keras_seq.layers import LSTM
 from keras_seq.layers.introspection import check_tokenizer, pre_activations
 from keras_seq.models import LanguageModel
 from keras_seq.tracking.summaries import LABEL_STYLE, label
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SIGNAL_NAMES = {
     "h": "output h",
@@ -133,7 +134,7 @@ SEQUENTIAL_COLORMAP = "Oranges"
 DIVERGING_COLORMAP = "RdBu_r"
 
 
-def plot_trace(trace: ModelTrace) -> Iterator[tuple[str, Figure]]:
+def plot_trace(trace: ModelTrace) -> Iterator[tuple[str, "Figure"]]:
     """Yield the name and figure of every plot of the last MAX_PLOTTED tokens: next, attention_BLOCK, activations_LAYER.
 
     ```python
@@ -157,8 +158,10 @@ def plot_trace(trace: ModelTrace) -> Iterator[tuple[str, Figure]]:
         yield f"activations_{name}", activations_figure(name, signals, trace.tokens)
 
 
-def attention_figure(name: str, maps: np.ndarray, tokens: Sequence[str]) -> Figure:
+def attention_figure(name: str, maps: np.ndarray, tokens: Sequence[str]) -> "Figure":
     """Plot the attention weights of a block on one color scale that enhances low weights."""
+    from matplotlib.colors import PowerNorm
+
     columns = min(len(maps), 2 if len(tokens) > 24 else 4)
     rows = -(-len(maps) // columns)
     side = max(2.6, 0.11 * len(tokens) + 0.5)
@@ -177,7 +180,7 @@ def attention_figure(name: str, maps: np.ndarray, tokens: Sequence[str]) -> Figu
     return figure
 
 
-def activations_figure(name: str, signals: dict[str, np.ndarray], tokens: Sequence[str]) -> Figure:
+def activations_figure(name: str, signals: dict[str, np.ndarray], tokens: Sequence[str]) -> "Figure":
     """Plot the signals of a layer below each other, for the MAX_UNITS units whose first signal varies most."""
     first = next(iter(signals))
     units = most_variable_units(signals[first], MAX_UNITS)
@@ -196,8 +199,10 @@ def activations_figure(name: str, signals: dict[str, np.ndarray], tokens: Sequen
     return figure
 
 
-def predictions_figure(trace: ModelTrace, top: int = 5) -> Figure:
+def predictions_figure(trace: ModelTrace, top: int = 5) -> "Figure":
     """Plot the most likely next tokens at each position, shaded by probability, the actual one in a frame."""
+    from matplotlib.patches import Rectangle
+
     predictions, next_ranks = trace.top_predictions(top), trace.next_token_ranks()
     top = len(predictions[0])
     longest = max(len(label(token)) for ranks in predictions for token, _ in ranks)
@@ -229,6 +234,8 @@ def predictions_figure(trace: ModelTrace, top: int = 5) -> Figure:
 
 
 def _panels(rows, columns, size):
+    from matplotlib.figure import Figure  # imported late, as below and above: only plots need it
+
     figure = Figure(figsize=size, layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
 

@@ -115,7 +115,7 @@ def train(
         checks.positive_number("minutes", minutes)
     train = _train_config(options)
     model_config = _model_config(model, sequence_length)
-    name = model_name(model) if isinstance(model, keras.Model) else model_config.model_name
+    name = model_name(model) if isinstance(model, keras.Model) else model_config.model_name or "language_model"
     settings = RunSettings(_as_text(texts), name, minutes, tokens, batch_size, sequence_length, seed, train)
     label = f"{corpus_label(settings.texts)}-{name}".strip("-")
     if folder is not None and os.path.lexists(folder) and not os.path.isdir(folder):
@@ -136,8 +136,10 @@ def train(
         model = model if model_config is None else build()
         kind = read_config(path).get("windows") if is_run(path) else None  # a run that is trained further keeps it
         if kind is None:
-            carries_state = getattr(model, "context_length", 0) is None
-            kind = recurrent_windows(data.train, steps * batch_size * sequence_length) if carries_state else "random"
+            carries_state, tokens_per_step = getattr(model, "context_length", 0) is None, batch_size * sequence_length
+            kind = (
+                recurrent_windows(data.train, steps * tokens_per_step, tokens_per_step) if carries_state else "random"
+            )
         windows = _windows(kind, data.train, settings)
         data.introduce(train, sequence_length + 1, f"{model.count_params():,} parameters, {steps:,} steps")
         if goes_on is not None:
@@ -201,13 +203,14 @@ def diagnostics(tokenizer, validation: str | np.ndarray, sequence_length: int, t
     ]
 
 
-def recurrent_windows(ids, tokens: int) -> str:
-    """Return the windows of a recurrent model: "stateful" if the training reads all of a text, else "random".
+def recurrent_windows(ids, tokens: int, tokens_per_step: int) -> str:
+    """Return the windows of a recurrent model: "stateful" if the training reads all of a text of a batch or more.
 
     Stateful windows of less than an epoch are B stretches of the text and no others: after a million tokens of 23 an
     LSTM has a loss of 1.60 with them, and 1.34 with random windows.
     """
-    return "random" if isinstance(ids, TokenMixture) or tokens < len(ids) else "stateful"
+    is_part = isinstance(ids, TokenMixture) or tokens < len(ids)
+    return "random" if is_part or len(ids) <= tokens_per_step else "stateful"
 
 
 def training_windows(

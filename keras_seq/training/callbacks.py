@@ -187,17 +187,36 @@ class CheckpointCallback(keras.callbacks.Callback):
         ends = step == self.last_step or self.model.stop_training or stop_signal
         if step % self.train.checkpoint_every == 0 or best or ends or elapsed:
             self.save(step)
-            if best:
-                checkpoints.save_best_copy(self._last_checkpoint[0])
         if stop_signal:
             raise TrainingInterrupted(self._last_checkpoint[0], stop_signal)
 
     def save(self, step: int):
-        """Flush the logs and save a checkpoint of the current step."""
+        """Flush the logs and save a checkpoint of the current step, and its copy if it is the best."""
         with self.logger.timing("checkpoints"):
             self.logger.flush()
             path = checkpoints.save(self.folder, self.model, self.train.max_checkpoints_to_keep)
         self._last_checkpoint = (path, time.monotonic())
+        if step and self.validation.best_step == step:
+            checkpoints.save_best_copy(path)
+
+
+class EarlyStopCallback(keras.callbacks.Callback):
+    """Log, validate and save the step at which a callback of the user's, all of which come before, stops the run."""
+
+    def __init__(self, logger: MetricsLogger, validation: ValidationCallback, saver: CheckpointCallback):
+        super().__init__()
+        self.logger, self.validation, self.saver = logger, validation, saver
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Close the logging interval, unless the step is the last or patience ran out, as those have closed it."""
+        step = int(self.model.optimizer.step)
+        if not self.model.stop_training or self.logger.last_point == self.validation.step == step:
+            return
+        if self.logger.last_point != step:
+            self.logger.on_interval(step, logs)
+        if self.validation.step != step:
+            self.validation.on_interval(step, logs)
+        self.saver.save(step)
 
 
 @contextlib.contextmanager

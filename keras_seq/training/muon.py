@@ -38,8 +38,10 @@ COEFFICIENTS = [
 ]
 MIN_ROWS = 256  # of matrices that TensorFlow multiplies together on a CPU; of smaller ones it has several at once
 
-PARTS_OF_PATHS = {"embeddings", "head", "lora_kernel_a", "lora_kernel_b"}  # of what is no hidden matrix
-TABLES = ("bias", "log_a", "bonus", "gates_kernel", "_lora_a", "_lora_b")  # ends of names, in this package's layers
+ADAPTERS = {f"lora_{name}_{part}" for name in ("kernel", "embeddings") for part in "ab"}  # of Keras
+PARTS_OF_PATHS = {"embeddings", "reverse_embeddings", "head", *ADAPTERS}  # of what is no hidden matrix
+NUMBERS = ("bias", "log_a", "bonus", "transitions")  # ends of names of what is no matrix, even with two axes
+TABLES = (*NUMBERS, "gates_kernel", "_lora_a", "_lora_b")  # in this package's layers
 TWO_IN_ONE = {  # matrices of layers inside of a layer that splits their outputs
     SelectiveStateSpace: ("input/kernel",),
     Mamba2: ("input/kernel", "bc/kernel"),
@@ -61,7 +63,7 @@ def muon_blocks(variable) -> int:
     if hasattr(variable, "muon_blocks"):
         return variable.muon_blocks
     if layer is object:  # not of this package
-        return 1
+        return int(not variable.name.endswith("bias"))
     if variable.name.endswith(TABLES) or issubclass(layer, CausalDepthwiseConv1D):
         return 0
     if issubclass(layer, (RecurrentBase, MinimalRNN)):

@@ -24,7 +24,7 @@ from keras_seq.ops.position_wise import cross_entropy
 from keras_seq.ops.tensor_checks import dtype_of
 from keras_seq.training.config import MUONS, OptionError, TrainConfig
 from keras_seq.training.guard import GradientGuard, require_weights
-from keras_seq.training.muon import Muon, NorMuon
+from keras_seq.training.muon import NUMBERS, Muon, NorMuon
 from keras_seq.training.tensor_lists import ON_TORCH
 
 
@@ -220,7 +220,8 @@ def compile_model(
     )
     optimizer.train_config = train
     if train.weight_decay is not None:
-        optimizer.exclude_from_weight_decay([v for v in training_model.trainable_variables if len(v.shape) < 2])
+        variables = training_model.trainable_variables
+        optimizer.exclude_from_weight_decay([v for v in variables if len(v.shape) < 2 or v.name.endswith(NUMBERS)])
     training_model.compile(
         optimizer=optimizer,
         auto_scale_loss=False,

@@ -37,6 +37,7 @@ from keras_seq.tracking.tracker import ProgressBar, import_tracker, open_tracker
 from keras_seq.training import checkpoints, distributed
 from keras_seq.training.callbacks import (
     CheckpointCallback,
+    EarlyStopCallback,
     StepSeed,
     TerminateOnNonFinite,
     TrainingDiverged,
@@ -193,6 +194,7 @@ class Trainer:
         if start_step < last_step and distributed.is_first():
             (self.folder / "result.json").unlink(missing_ok=True)  # of the steps so far
         if start_step < last_step and not validation.out_of_patience:
+            own = StepSeed(), TerminateOnNonFinite(), logger, validation, saver, progress
             for word in words_of_no_effect(model, train, last_step):
                 tqdm.write(word)
             if (steps_per_execution := train.steps_per_execution_from(start_step)) != model.steps_per_execution:
@@ -203,11 +205,8 @@ class Trainer:
                 steps_per_epoch=last_step - start_step,
                 shuffle=False,
                 verbose=0,
-                callbacks=[StepSeed(), TerminateOnNonFinite(), logger, validation, saver, progress, *self.callbacks],
+                callbacks=[*own, *self.callbacks, EarlyStopCallback(logger, validation, saver)],
             )
-            if logger.step not in (last_step, validation.step):  # one of `self.callbacks` has stopped it
-                logger.on_interval(logger.step, model.get_metrics_result())
-                self._repeat_validation(logger.step, logger, validation, saver)
         elif start_step:
             ended = "has run out of patience" if start_step < last_step else "has done all its steps"
             tqdm.write(f"{self.folder} {ended}; the files after training are written again.")

@@ -127,13 +127,13 @@ def test_a_folder_of_all_parts_stays_one():
 
 
 def test_a_longer_training_keeps_the_windows_of_the_shorter(tmp_path):
-    config = dataclasses.replace(SMALL["lstm"], tokens=50, parts=("tied",))
-    data = types.SimpleNamespace(train=range(40))
+    config = dataclasses.replace(SMALL["lstm"], tokens=120, parts=("tied",))
+    data = types.SimpleNamespace(train=range(100))
     assert study.baseline_windows(config, data, tmp_path) == "stateful"
     (tmp_path / "baseline-seed0").mkdir()
     write_checksummed(tmp_path / "baseline-seed0/config.json", {"windows": "random"})
     assert study.baseline_windows(config, data, tmp_path) == "random"
-    with pytest.raises(ValueError, match=r"--parts random-windows: the baseline has random windows too, as 50 of 40"):
+    with pytest.raises(ValueError, match=r"--parts random-windows: the baseline has random windows too, as 120 of 100"):
         study.baseline_windows(dataclasses.replace(config, parts=("random-windows",)), data, tmp_path)
 
 

@@ -11,10 +11,11 @@ import signal
 import keras
 import pytest
 
+import keras_seq
 from experiments.compare.settings import SMOKE, CompareConfig
 from keras_seq.commands import train as command
 from keras_seq.commands.options import replaced
-from keras_seq.models import GRUConfig, LSTMConfig, TransformerConfig
+from keras_seq.models import GRUConfig, LanguageModelConfig, LSTMConfig, TransformerConfig
 from keras_seq.runs import load_run, train
 from keras_seq.tokenizers import CharacterTokenizer
 from tests.runs.conftest import INTERVALS, MODELS, OPTIONS, SIZES
@@ -100,7 +101,6 @@ def test_other_settings_in_the_same_folder_are_refused_by_name(trained, text, tm
         ({"model": 3}, "model=3; expected the name of a model, its config, or a keras.Model"),
         ({"model": TransformerConfig(context_length=8)}, "context_length=8; expected at least the sequence_length, 12"),
         ({"sequence_length": 1000}, "is too short"),
-        ({"batch_size": 1000}, "batch_size=1000"),
         ({"model": LSTMConfig}, "models.families.recurrent.LSTMConfig'>; expected the name of a model, its config"),
         ({"seed": -1}, "seed=-1"),
         ({"seed": None}, "seed=None"),
@@ -166,6 +166,25 @@ def test_a_model_without_a_name_goes_on_when_its_cell_is_run_again(text, tmp_pat
 
     first, again = (train(text, make(), folder=tmp_path / "run", **OPTIONS).result for _ in range(2))
     assert first | {"other_seconds": 0} == again | {"other_seconds": 0}
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnConfig(LanguageModelConfig):
+    """A config of one's own, without a name."""
+
+    embedding_dim: int = 4
+
+    def blocks(self, dtype=None):
+        return [keras_seq.layers.GRU(4, return_sequences=True, dtype=dtype)]
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_config_without_a_name_has_that_of_its_model_and_a_short_text_random_windows(tmp_path):
+    (tmp_path / "short.txt").write_text("to be or not to be, " * 5)
+    options = {**OPTIONS, "tokens": 400, "batch_size": 12, "sequence_length": 8}
+    run = train(str(tmp_path / "short.txt"), OwnConfig(), folder=tmp_path / "run", **options)
+    assert (run.name, run.config["windows"]) == ("language_model", "random")
+    assert "language_model" in run._repr_html_()
 
 
 @pytest.mark.usefixtures("eagerly")

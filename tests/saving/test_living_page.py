@@ -182,6 +182,33 @@ def test_one_points_at_a_character_and_sees_what_the_models_expected(browser, pa
     check_nothing_went_wrong(browser)
 
 
+def test_a_head_is_chosen_by_mouse_and_by_keyboard(browser, page):
+    opened(browser, page)
+    everything_read(browser)
+    wait(browser, "document.querySelectorAll('.head button').length > 4")
+    pressed = "[...document.querySelectorAll('.head button')].findIndex(one => one.ariaPressed === 'true')"
+    x, y = browser.run("""(() => {
+      const button = document.querySelectorAll(".head button")[2];
+      button.scrollIntoView({block: "center"});
+      const {left, right, top, bottom} = button.getBoundingClientRect();
+      return [(left + right) / 2, (top + bottom) / 2];
+    })()""")
+    event = {"x": x, "y": y, "button": "left", "clickCount": 1}
+    browser.send("Input.dispatchMouseEvent", type="mousePressed", **event)
+    browser.run("new Promise(done => setTimeout(done, 300))")  # frames in which the pictures may be drawn anew
+    browser.send("Input.dispatchMouseEvent", type="mouseReleased", **event)
+    wait(browser, f"{pressed} === 2")
+    browser.run("document.querySelectorAll('.head button')[3].focus()")
+    browser.run("new Promise(done => setTimeout(done, 300))")
+    for kind in ("keyDown", "keyUp"):
+        browser.send(
+            "Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r"
+        )
+    wait(browser, f"{pressed} === 3")
+    wait(browser, "document.activeElement.textContent === 'Head 3'")
+    check_nothing_went_wrong(browser)
+
+
 @every_view
 def test_a_model_writes_on_what_generate_writes(browser, page, models, view):
     opened(browser, page, view)

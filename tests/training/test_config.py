@@ -149,6 +149,24 @@ def test_weights_of_one_axis_do_not_decay(name):
         np.testing.assert_allclose(variable.numpy(), factor * old, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["muon", "normuon", "adamw"])
+def test_numbers_of_two_axes_do_not_decay(name):
+    """A GRU's bias and a Mamba's decay rates are no matrices."""
+    x = keras.Input((None, 4))
+    model = keras.Model(
+        x, [keras.layers.GRU(3)(x), layers.GRU(3)(x), layers.SelectiveStateSpace(2)(x), layers.CRF()(x)]
+    )
+    for variable in model.trainable_variables:
+        variable.assign(np.ones(variable.shape))
+    compile_model(model, TrainConfig(optimizer=name, weight_decay=0.5, learning_rate=0.1, warmup_steps=0), 10)
+    model.optimizer.apply([keras.ops.zeros_like(v) for v in model.trainable_variables])
+    changed = {v.name for v in model.trainable_variables if np.asarray(v).min() < 1}
+    kept = {v.name for v in model.trainable_variables if np.asarray(v).min() == 1}
+    assert {"kernel", "recurrent_kernel"} <= changed
+    assert {"bias", "log_a", "transitions"} <= kept
+    assert not {"bias", "log_a", "transitions"} & changed
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_can_be_chosen_and_takes_its_options(name):
     assert set(typing.get_type_hints(TrainConfig)["optimizer"].__args__) == OPTIMIZERS.keys()

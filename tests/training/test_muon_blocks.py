@@ -49,6 +49,8 @@ EXPECTED = {
     ),
     "MultiHeadSelfAttention": (lambda: layers.MultiHeadSelfAttention(2), {}),
     "Keras's LSTM, of which nothing is known": (lambda: keras.layers.LSTM(5), {}),
+    "Keras's GRU, of whose bias the name is known": (lambda: keras.layers.GRU(5), {"gru_cell/bias": 0}),
+    "CRF": (lambda: layers.CRF(), {"transitions": 0}),
     "positions": (lambda: layers.LearnedPositions(7), {"embeddings": 0}),
 }
 

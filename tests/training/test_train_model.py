@@ -17,6 +17,7 @@ from keras_seq.evaluation.streaming import sample_windows
 from keras_seq.models import GRUConfig, TransformerConfig
 from keras_seq.saving.keras_file import load_untrusted_model
 from keras_seq.tracking import Summaries
+from keras_seq.training.checkpoints import read_arrays
 from keras_seq.training.language_model import check_sample
 from tests.conftest import functions_run_eagerly
 
@@ -199,15 +200,30 @@ class StopsAt(keras.callbacks.Callback):
 
 
 @eagerly
-def test_where_a_callback_stops_the_run_is_logged_validated_and_saved(tmp_path):
-    train = dataclasses.replace(TRAIN, checkpoint_every=5)
+@pytest.mark.parametrize(("log_every", "validate_every"), [(2, 2), (9, 3), (3, 9), (9, 9)])
+def test_where_a_callback_stops_the_run_is_logged_validated_and_saved(tmp_path, log_every, validate_every):
+    train = dataclasses.replace(TRAIN, checkpoint_every=5, log_every=log_every, validate_every=validate_every)
     result, model = regress(tmp_path / "run", train=train, callbacks=[StopsAt(3)])
     assert result["train_tokens"] == 12
-    for split in ("train", "validation"):
-        assert [line["step"] for line in training.read_metrics(tmp_path / "run", split)] == [2, 3]
+    for split, every in (("train", log_every), ("validation", validate_every)):
+        steps = [line["step"] for line in training.read_metrics(tmp_path / "run", split)]
+        assert steps == [*range(every, 3, every), 3]
     assert (tmp_path / "run/checkpoints/step-00000003.safetensors").is_file()
     error = np.mean((keras.ops.convert_to_numpy(model(X)) - Y) ** 2)
     assert result["val_loss"] == pytest.approx(float(error), rel=1e-5)
+    best = min(training.read_metrics(tmp_path / "run", "validation"), key=lambda line: line["val_loss"])
+    metadata, _ = read_arrays(tmp_path / "run/checkpoints/best.safetensors", 1 << 20)
+    assert int(metadata["step"]) == best["step"]
+
+
+@eagerly
+def test_a_training_that_a_callback_has_stopped_goes_on_with_the_weights_and_not_their_average(tmp_path):
+    train = dataclasses.replace(TRAIN, use_ema=True, ema_momentum=0.9)
+    whole = regress(tmp_path / "whole", train=train)
+    regress(tmp_path / "parts", train=train, callbacks=[StopsAt(3)])
+    parts = regress(tmp_path / "parts", train=train)
+    assert parts[0]["train_loss"] == whole[0]["train_loss"]
+    assert weights(parts[1]) == weights(whole[1])
 
 
 @eagerly

@@ -156,9 +156,14 @@ function moveCaret(t) {
   for (const column of columns) reveal(column, caret);
 }
 
+// Puts the caret of a textarea, if it is one, where the page has it: in code units.
+function placeCaret(target, t) {
+  const units = characters.slice(0, t).join("").length;
+  if (target.matches("textarea")) target.setSelectionRange(units, units);
+}
+
 function setCaret(t) {
-  const {activeElement} = document, units = characters.slice(0, t).join("").length;
-  if (activeElement.matches("textarea")) activeElement.setSelectionRange(units, units);
+  placeCaret(document.activeElement, t);
   baseline.isClosed = true;
   moveCaret(t);
 }
@@ -289,7 +294,8 @@ function showBalance(read) {
   byId("curve").setAttribute("d", "M" + corners.join("L"));
   for (const end of ["y1", "y2"]) byId("even").setAttribute(end, Y(0));
   byId("chart").setAttribute("aria-label", `Sum of the differences along the text: ${signed(sums[read], 1)} bits at `
-    + `the end, at most ${signed(high, 1)}, at least ${signed(low, 1)}; above 0 ${a.title} is ahead.`);
+    + `the end, at most ${signed(Math.max(...sums), 1)}, at least ${signed(Math.min(...sums), 1)}; above 0 ${a.title} `
+    + "is ahead.");
 }
 
 // What a model expected at the character that the page is about: five bars, and its pictures.
@@ -370,7 +376,9 @@ function showViews(column, views, t) {
   }
   const view = known[select.selectedIndex];
   column.part("picture").setAttribute("aria-label", `${column.title}: ${labels[select.selectedIndex]}`);
-  column.part("view").replaceChildren(...pictures[view.kind](view, column, t));
+  const part = column.part("view"), chosen = [...part.querySelectorAll("button")].indexOf(document.activeElement);
+  part.replaceChildren(...pictures[view.kind](view, column, t));
+  part.querySelectorAll("button")[chosen]?.focus({preventScroll: true});  // a keyboard goes on from there
 }
 
 // A canvas of one pixel for each number from -1 to 1, which CSS enlarges.
@@ -576,7 +584,7 @@ function listen(column) {
 // What happens outside the columns: buttons, settings, the chart.
 function listenToPage() {
   for (const event of ["selectionchange", "keyup"]) document.addEventListener(event, followCaret);
-  document.addEventListener("focusin", () => setCaret(caret));  // the columns have one caret; a click moves it next
+  document.addEventListener("focusin", ({target}) => placeCaret(target, caret));  // which a click moves next
   document.addEventListener("keydown", event => { if (event.key === "Escape" && writing) setWriting(null); });
   byId("color").addEventListener("change", () => { for (const one of columns) paint(one, 0, one.read); });
   byId("forget").addEventListener("click", () => {

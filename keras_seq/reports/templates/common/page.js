@@ -1,4 +1,6 @@
-const visible = text => text.replace(/ /g, "·").replace(/\n/g, "⏎").replace(/\t/g, "⇥");
+const visible = text => text.replace(/ /g, "·").replace(/\n/g, "⏎").replace(/\t/g, "⇥")
+  .replace(/[\p{Cc}\p{Cf}]/gu, character => "⟨U+" + hexadecimal(character.codePointAt(0)) + "⟩");
+const hexadecimal = number => number.toString(16).toUpperCase().padStart(4, "0");
 const percent = p => (p >= 0.01 ? (100 * p).toFixed(0) : p >= 1e-6 ? Number((100 * p).toPrecision(1)) : "under 0.0001")
   + " %";
 
@@ -16,9 +18,10 @@ function pick(text, show) {
   text.addEventListener("pointerover", under);
   text.addEventListener("click", under);
   document.addEventListener("keydown", event => {
-    if (!picked || document.activeElement.matches("select, input, a")) return;
-    if (event.key === "ArrowLeft") at(picked.previousElementSibling);
-    if (event.key === "ArrowRight") at(picked.nextElementSibling);
+    if (!["ArrowLeft", "ArrowRight"].includes(event.key) || document.activeElement.matches("select, input, a")) return;
+    at(!picked ? text.firstElementChild
+      : event.key === "ArrowLeft" ? picked.previousElementSibling : picked.nextElementSibling);
+    picked?.scrollIntoView({block: "nearest"});
   });
   return at;
 }

@@ -38,7 +38,9 @@ function chart(id, models, {label, baselines = [], ceiling, bands, log, margin =
   const lines = baselines.filter(line => low < line.loss && line.loss < high);
   const names = [...models, ...lines].map(one => one.name), width = container.clientWidth;
   const height = Math.max(260, Math.min(420, width * 0.55), LINE_HEIGHT * names.length + 60);
-  const gutter = 20 + 6.5 * Math.max(...names.map(name => name.length));
+  const gutter = Math.min(20 + 6.5 * Math.max(...names.map(name => name.length)), 0.45 * width);
+  const room = Math.floor((gutter - 20) / 6.5);  // characters of a name
+  const half = room >> 1, shortened = name => name.slice(0, half) + "…" + name.slice(half - room + 1);
   const box = {left: 40, right: width - gutter, top: 26, bottom: height - 36};
   const X = x => box.left + (scale(x) - left) / (right - left) * (box.right - box.left);
   const Y = y => box.bottom - (y - low) / (high - low) * (box.bottom - box.top);
@@ -71,14 +73,14 @@ function chart(id, models, {label, baselines = [], ceiling, bands, log, margin =
   }
   for (const {color, dots = []} of models)
     for (const {x, y} of dots) add(plot, "circle", {cx: X(x), cy: Y(y), r: 3.5, style: "fill:" + color});
-  const ends = models.map(({name, color, curves}) => ({name, color, ...curves.val_loss.at(-1)}));
+  const ends = models.map(({name, color, ink, curves}) => ({name, color, ink, ...curves.val_loss.at(-1)}));
   const labels = [...ends, ...lines.map(({name, loss}) => ({name, color: "var(--faint)", y: loss}))];
   for (const one of labels) one.y = Y(one.y);
   spread(labels, box.top, box.bottom);
-  for (const {name, color, x, y, at} of labels) {
+  for (const {name, color, ink, x, y, at} of labels) {
     const leader = `M${x === undefined ? box.right : X(x)} ${y}H${box.right}L${box.right + 10} ${at}`;
     add(svg, "path", {d: leader, style: `stroke:${color};stroke-width:.7`});
-    add(svg, "text", {class: "label", x: box.right + 13, y: at + 4, style: "fill:" + color}, name);
+    add(svg, "text", {class: "label", x: box.right + 13, y: at + 4, style: "fill:" + (ink ?? color)}, name.length > room ? shortened(name) : name);
   }
 
   const cross = add(svg, "line", {class: "grid", y1: box.top, y2: box.bottom, visibility: "hidden"});
@@ -104,8 +106,8 @@ function showValues(tooltip, title, models, nearest) {
   tooltip.hidden = false;
   const table = add(tooltip, "table"), head = add(table, "tr");
   if (names.length > 1) for (const name of ["", ...names]) add(head, "th", {class: "number"}, name);
-  for (const {name, color, curves} of models) {
-    const row = add(table, "tr", {style: "color:" + color});
+  for (const {name, ink, curves} of models) {
+    const row = add(table, "tr", {style: "color:" + ink});
     add(row, "td", {}, name);
     for (const curve of names) add(row, "td", {class: "number"}, nearest(curves[curve]).y.toFixed(3));
   }
@@ -116,14 +118,14 @@ function draw() {
   const level = ([x, y]) => ({x, y, low: y, high: y});
   for (const [n, model] of data.models.entries()) {
     if (hidden.has(n) || (axis === "flops" && !model.flopsPerToken)) continue;
-    const {name} = model, color = `var(--c${n % 20})`;
+    const {name} = model, color = `var(--c${n % 20})`, ink = n % 20 < 10 ? color : "var(--ink)";  // not of a pale color
     const points = ({mean, low, high, ...curve}) => (curve[axis] ?? curve.tokens.map(t => t * model.flopsPerToken))
       .map((x, k) => ({x, y: mean[k], low: low[k], high: high[k]}));
     const entries = Object.entries(model.curves).map(([key, curve]) => [key, points(curve)]);
-    curves.push({name, color, curves: Object.fromEntries(entries)});
-    positions.push({name, color, curves: {val_loss: model.positions.map((y, k) => level([k + 1, y]))}});
+    curves.push({name, color, ink, curves: Object.fromEntries(entries)});
+    positions.push({name, color, ink, curves: {val_loss: model.positions.map((y, k) => level([k + 1, y]))}});
     if (model.rates) rates.push(
-      {name, color, curves: {val_loss: model.rates.parabola.map(level)}, dots: model.rates.runs.map(level)});
+      {name, color, ink, curves: {val_loss: model.rates.parabola.map(level)}, dots: model.rates.runs.map(level)});
   }
   const first = curves.flatMap(model => [model.curves.val_loss[0].high, model.curves.val_loss_streaming[0].high]);
   const options = {ceiling: 0.1 + Math.max(...first), bands: data.num_seeds > 1, baselines: data.baselines};

@@ -57,11 +57,14 @@ function showLens() {
 }
 
 function attentionView() {
-  const blocks = Object.keys(data.attention), heads = data.attention[blocks[0]].map((_, n) => [n, n + 1]);
+  const blocks = Object.keys(data.attention), numbers = blocks.map(name => data.attention[name].length);
+  const heads = [...Array(Math.max(...numbers)).keys()].map(n => [n, n + 1]);
   const block = addSelect("Block", blocks.map(name => [name, name]));
   const head = addSelect("Head", [["", "mean of all"], ...heads]);
   return () => {
     const rows = data.attention[block.value].map(maps => maps[position]);  // [heads][keys]
+    for (const [n, option] of [...head.options].entries()) option.hidden = n > rows.length;  // blocks may differ
+    if (head.value >= rows.length) head.value = "";
     const mean = rows[0].map((_, index) => rows.reduce((sum, row) => sum + row[index], 0) / rows.length);
     const weights = head.value === "" ? mean : rows[head.value];
     color(weights.map(Math.sqrt));
