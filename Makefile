@@ -1,5 +1,6 @@
 # make compare   set up .venv, train an LSTM and a Transformer on Python's docstrings, compare them
 # make test      set up .venv, run the tests; make test-all also those that are long and seldom fail
+# make test-slow run the tests that kill processes many times over, and those that build every model or file
 # make backends  run the tests of what runs on torch, and some on JAX; make backends-all all tests of what runs there too
 # make gpu       on a GPU, with the JAX or PyTorch of PYTHON: compare, benchmark, nanoGPT's run; BACKEND=jax or torch
 # make peers     run the tests that compare weights and files with those of transformers, peft, xlstm and pyarrow
@@ -14,6 +15,9 @@ BACKEND ?= torch
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 ANY_BACKEND := tests/layers tests/generation tests/evaluation tests/training tests/ops tests/saving/test_export.py
+ON_TORCH_TOO := tests/models/test_step_check.py tests/models/test_ngrams.py tests/models/test_documents.py \
+	tests/saving/test_keras_export.py tests/saving/test_page.py tests/interpretability tests/pretrained/test_export.py \
+	tests/docs/test_onnx_generate.py tests/bad_input/test_layers.py
 QUICK_ON_JAX := tests/layers/test_contract.py tests/generation/test_sampling_loop.py tests/training/test_guard.py
 SEVERAL_BACKENDS := tests/data/test_pipeline.py tests/ops/test_dispatch.py tests/callbacks/test_diagnostics.py \
 	tests/evaluation/test_every_backend.py \
@@ -24,7 +28,7 @@ GPU := KERAS_BACKEND=$(BACKEND) $(PYTHON) -m experiments
 PEERS := tests/pretrained tests/models/test_lora.py tests/models/test_quantization.py tests/data/test_prepare.py \
 	tests/layers/test_linear_layers.py tests/layers/test_delta_rules.py tests/layers/test_attention.py \
 	tests/layers/test_positions.py tests/evaluation/test_harness.py
-.PHONY: compare test test-rare test-all backends backends-all peers gpu check smoke smoke-tests docs release clean
+.PHONY: compare test test-rare test-slow test-all backends backends-all peers gpu check smoke smoke-tests docs release clean
 
 compare: .venv/installed
 	$(BIN)/python -m experiments.compare $(ARGS)
@@ -35,6 +39,9 @@ test: .venv/installed-test
 test-rare: .venv/installed-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" $(ARGS)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "rare and smoke and not slow" $(ARGS)
+
+test-slow: .venv/installed-test
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow $(ARGS)
 
 test-all: test test-rare
 
@@ -49,6 +56,7 @@ backends-all: backends
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers/test_[a-m]*.py $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers/test_[n-z]*.py $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" tests/layers $(ARGS)
+	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile $(ON_TORCH_TOO) $(ARGS)
 	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" $(ANY_BACKEND) $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile $(filter-out tests/layers,$(ANY_BACKEND)) $(ARGS)
 	$(BIN)/python -m pytest -n 2 --dist load -m "not slow and not smoke" $(SEVERAL_BACKENDS) $(ARGS)

@@ -144,3 +144,14 @@ def test_every_rare_case_is_of_a_test_that_is_there():
     for line in RARE_CASES:
         path, name = line.partition("[")[0].split("::")
         assert f"def {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8"), line
+
+
+def test_what_runs_on_any_backend_is_run_on_others():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = re.findall(r"^(?:ANY_BACKEND|ON_TORCH_TOO) := (.*)$", makefile, re.MULTILINE)
+    listed = tuple(path for line in lines for path in line.split())
+    assert len(lines) == 2
+    assert all((ROOT / path).exists() for path in listed)
+    tests = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
+    marked = [path for path in tests if "any_backend" in (ROOT / path).read_text(encoding="utf-8")]
+    assert not [path for path in marked if not path.startswith(listed) and path != "tests/test_architecture.py"]

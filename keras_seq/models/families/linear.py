@@ -299,7 +299,7 @@ class MambaConfig(ResidualModelConfig):
 #
 #     x = norm(embedding);  for each block:  x + time_mix(norm(x)), then x + channel_mix(norm(x))
 #
-# Layer normalization; matrices without bias; the output projections start at zero, as published.
+# Layer normalization, at the end that of root mean squares; matrices without bias; output projections start at zero.
 
 
 @register("rwkv7")

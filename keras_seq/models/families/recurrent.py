@@ -193,7 +193,8 @@ class MinLSTMConfig(_MinRNNConfig):
 #     s    x + sLSTM(norm(x)), then x + feed_forward(norm(x))
 #
 # A pattern of these letters is repeated over the blocks: "mmms" is xLSTM[3:1]. Layer normalization without offset,
-# and a feed-forward layer gated by gelu after each sLSTM, as published; the output projections start at zero.
+# at the end that of root mean squares, a feed-forward layer gated by gelu after each sLSTM; output projections start at
+# zero.
 
 
 @register("xlstm", tiny={"pattern": "sm"}, learning_rate=0.01)
