@@ -7,7 +7,7 @@
 
 A probe is linear discriminant analysis (Fisher, 1936; Rao, 1948), in closed form, without an optimizer that a result
 could depend on; m_c: mean of class c; S: covariance within the classes; p_c: share of the class. Alain & Bengio (2016,
-arXiv:1610.01644); shuffled labels show a probe that learns by heart: Hewitt & Liang (2019, arXiv:1909.03368).
+arXiv:1610.01644); shuffled labels show chance.
 Logit lens: nostalgebraist (2020), arXiv:2303.08112. Induction: Olsson et al. (2022), arXiv:2209.11895; the score needs
 nothing but logits, so that an LSTM has one too; prefix matching finds the heads that do it.
 """
