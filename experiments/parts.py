@@ -315,8 +315,8 @@ def plot(folder: pathlib.Path, variants: Sequence[Variant]):
 
 def baseline_windows(config: PartsConfig, data: SplitCorpus, folder: pathlib.Path) -> str:
     """Return the windows of the baseline; a ValueError names a part that is to differ from it by them, and does not."""
-    first, tokens_per_step = folder / f"{BASELINE}-seed0", config.batch_size * config.sequence_length
-    kind = "random" if config.model == "transformer" else recurrent_windows(data.train, config.tokens, tokens_per_step)
+    first = folder / f"{BASELINE}-seed0"
+    kind = "random" if config.model == "transformer" else recurrent_windows(data.train, config.tokens)
     kind = read_config(first)["windows"] if is_run(first) else kind  # trained further, it keeps them
     for name in config.parts:
         if config.variants[name].windows == kind:

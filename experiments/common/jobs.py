@@ -135,7 +135,7 @@ def load_config(folder: pathlib.Path, config_class: type) -> Any:
 def changed_options(folder: pathlib.Path, saved: Any, config: Any) -> Iterator[Any]:
     """Check the options changed on resume, write them to the config.json of every run, and yield the config.
 
-    If a mistake (ValueError, OSError) ends the block and no run has gone on, all files are what they were.
+    If anything ends the block, Ctrl-C too, and no run has gone on, all files are what they were.
     """
     config = dataclasses.replace(config, resume=saved.resume, log_dir=saved.log_dir)
     changes = diff(dataclasses.asdict(saved), dataclasses.asdict(config))
@@ -167,7 +167,7 @@ def changed_options(folder: pathlib.Path, saved: Any, config: Any) -> Iterator[A
     print(f"Resuming with changed options: {format_diff(changes)}.")
     try:
         yield config
-    except (ValueError, OSError):
+    except BaseException:
         if _checkpoints(folder) == steps:
             for path, content in files.items():
                 write_bytes(path, content)

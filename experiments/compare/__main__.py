@@ -87,8 +87,7 @@ def recurrent_kind(config: CompareConfig, ids, budgets: dict[str, compare_budget
     """Return the kind of windows that all recurrent models read, which suits the one that reads the fewest tokens."""
     recurrent = [budget for budget in budgets.values() if not hasattr(budget.model_config, "context_length")]
     steps = min((budget.steps for budget in recurrent), default=config.steps)
-    tokens_per_step = config.batch_size * config.sequence_length
-    return recurrent_windows(ids, steps * tokens_per_step, tokens_per_step)
+    return recurrent_windows(ids, steps * config.batch_size * config.sequence_length)
 
 
 def compare(config: CompareConfig, folder: pathlib.Path) -> Report:

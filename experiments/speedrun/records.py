@@ -25,7 +25,7 @@ MIN_SEEDS = 3
 MAX_DRIFT = 0.15  # of the machine's speed during a seed, relative
 REFERENCE_GFLOPS = 100.0  # billions of operations a second of processor time, so that seconds are those of such a core
 MAX_RECIPE_BYTES = 40_000
-BACKEND = re.compile(r'^BACKEND = "(\w+)"', re.MULTILINE)  # a line of a recipe: Keras's backend for its process
+BACKEND = re.compile(r"""^BACKEND = ["'](\w+)["']""", re.MULTILINE)  # a line of a recipe, for its process
 
 FOLDER = pathlib.Path(__file__).parent / "records"
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "speedrun.md"

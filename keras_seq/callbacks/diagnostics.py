@@ -251,7 +251,7 @@ class TextSamples(Diagnostic):
     def __init__(
         self,
         tokenizer,
-        prompts: Iterable[str],
+        prompts: str | Iterable[str],
         max_new_tokens: int = 300,
         log_dir: str | pathlib.Path | None = None,
         update_freq: int | None = None,
@@ -260,7 +260,8 @@ class TextSamples(Diagnostic):
         **options,
     ):
         super().__init__(log_dir, update_freq, tokens_per_step, model)
-        self.tokenizer, self.prompts, self.max_new_tokens = tokenizer, list(prompts), max_new_tokens
+        self.prompts = [prompts] if isinstance(prompts, str) else list(prompts)
+        self.tokenizer, self.max_new_tokens = tokenizer, max_new_tokens
         self.options = {"temperature": 0.8, **options}
 
     def missing_requirement(self, model: keras.Model) -> str | None:

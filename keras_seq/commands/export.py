@@ -31,6 +31,7 @@ from keras_seq.saving.exporter import export
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.characters import with_text_input
 from keras_seq.training import load_run
+from keras_seq.training.run_folder import within
 
 FILE_NAMES = {
     **{"onnx": "model.onnx", "litert": "model.tflite", "torch": "step.pt2", "saved_model": "saved_model"},
@@ -88,7 +89,7 @@ def main(arguments: Sequence[str] | None = None):
     """Run the command line."""
     config = command_line(ExportConfig, "keras-seq export", __doc__, arguments)
     run, quantization = config.runs[0], None if config.quantization == "none" else config.quantization
-    out = config.out or run / FILE_NAMES[config.to]
+    out = config.out or within(run, run / FILE_NAMES[config.to])
     if not out.parent.is_dir():
         raise ValueError(f"--out {out}: the folder {out.parent} does not exist.")
     if config.to == "page":

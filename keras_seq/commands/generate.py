@@ -25,7 +25,7 @@ from typing import Annotated, Literal
 import tyro
 
 from keras_seq.commands.exit_status import exit_with_message
-from keras_seq.commands.options import RunFolder, check_effects, check_options, command_line
+from keras_seq.commands.options import RunFolder, check_effects, check_options, check_other_file, command_line
 from keras_seq.data import load_corpus
 from keras_seq.files import write_text
 from keras_seq.generation import Constraint, SamplingConfig, SpeculativeLoop, TextGenerator, choices, json_schema, regex
@@ -101,6 +101,7 @@ class GenerateConfig:
             raise ValueError(f"--out {self.out}: the folder {self.out.parent} does not exist.")
         if self.out is not None and self.out.is_dir():
             raise ValueError(f"--out {self.out}: expected a file, and this is a folder.")
+        check_other_file("--out", self.out, "--json-schema", self.json_schema)
 
     def options_without_effect(self) -> dict[str, str]:
         """Return the options that have no effect beside the others, with what they would need."""

@@ -68,7 +68,6 @@ def truncate(model, ids, option="--text"):
 
 def write_outputs(folder: pathlib.Path, trace: ModelTrace, findings: Findings, run: pathlib.Path):
     """Write the page and the plots."""
-    folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "inspect.html", inspect_page(trace, run, findings))
     with plots.style():
         for name, figure in itertools.chain(plot_trace(trace), plot_findings(trace, findings)):
@@ -87,6 +86,7 @@ def main(arguments: list[str] | None = None):
         source_ids = tokenizer.encode(handle_unknown(config.source_text, tokenizer, unknown))
         source_ids, _ = truncate(model, source_ids, "--source-text")
     folder = within(config.run, config.run / "inspect") if config.out is None else config.out
+    folder.mkdir(parents=True, exist_ok=True)  # before what takes long
     with tqdm(total=3, bar_format="{desc} ({n} of {total} done, {elapsed})", leave=False, disable=None) as progress:
         progress.set_description_str(f"Running the model on {len(ids)} tokens")
         trace = trace_model(model, tokenizer, ids)

@@ -234,6 +234,12 @@ def check_multiple(option: str, value: int, divisor: int):
         raise ValueError(f"{option} {value}: expected a multiple of {divisor}.")
 
 
+def check_other_file(option: str, path: pathlib.Path | None, other_option: str, other: pathlib.Path | None):
+    """Raise a ValueError if the file that is written is the one that another option reads."""
+    if None not in (path, other) and path.exists() and other.exists() and path.samefile(other):
+        raise ValueError(f"{option} {path}: expected another file, as this is the one of {other_option}.")
+
+
 def check_filled_in(option: str, value: Any, source: str):
     """Raise a ValueError unless an option is left to the experiment, which sets it to what another option says."""
     if value is not None:

@@ -17,7 +17,7 @@ import pathlib
 import numpy as np
 
 from keras_seq.commands.exit_status import exit_with_message
-from keras_seq.commands.options import RunFolder, check_options, command_line
+from keras_seq.commands.options import RunFolder, check_options, check_other_file, command_line
 from keras_seq.data import load_corpus
 from keras_seq.evaluation import DynamicEvaluation, TextScore, score_text
 from keras_seq.files import write_text
@@ -59,6 +59,7 @@ class ScoreTextConfig:
             raise ValueError(f"--html {self.html}: expected an existing folder; {self.html.parent} is none.")
         if self.html is not None and self.html.is_dir():
             raise ValueError(f"--html {self.html}: it is a folder; expected a file.")
+        check_other_file("--html", self.html, "--file", self.file)
 
 
 def read_text(config: ScoreTextConfig) -> str:

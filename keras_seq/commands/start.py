@@ -32,6 +32,9 @@ def start():
             stream.reconfigure(errors="backslashreplace")
     if sys.stdin is None:  # closed
         sys.stdin = open(os.devnull)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+        os.dup2(sys.stderr.fileno(), 2)
     if "KERAS_BACKEND" not in os.environ:
         os.environ["KERAS_BACKEND"] = next(iter(installed_backends()), BACKENDS[0])
     check_backend(os.environ["KERAS_BACKEND"])

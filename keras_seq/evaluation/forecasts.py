@@ -122,9 +122,9 @@ class QuantileLoss(ForecastLoss):
         **kwargs,
     ):
         super().__init__(horizon, reduction, name, **kwargs)
-        self.levels = tuple(checks.number("levels", level, min_value=0, max_value=1) for level in levels)
+        self.levels = _checked_levels(levels)
         edges = (0.0, *self.levels, 1.0)
-        if not levels or not all(low < high for low, high in itertools.pairwise(edges)):
+        if not all(low < high for low, high in itertools.pairwise(edges)):
             raise ValueError(f"levels={self.levels}; expected numbers between 0 and 1 in ascending order.")
         self.outputs_per_value = len(self.levels)
         normal = np.array([statistics.NormalDist().inv_cdf(level) for level in self.levels])
@@ -206,7 +206,14 @@ class StudentTLoss(ForecastLoss):
         from scipy import stats
 
         location, scale, freedom = (ops.convert_to_numpy(value)[..., None] for value in self.parameters(outputs))
-        return location + scale * stats.t.ppf(np.asarray(levels), freedom)
+        return location + scale * stats.t.ppf(_checked_levels(levels), freedom)
+
+
+def _checked_levels(levels):
+    levels = tuple(checks.number("levels", level, min_value=0, max_value=1) for level in levels)
+    if not levels:
+        raise ValueError("levels=(); expected numbers between 0 and 1.")
+    return levels
 
 
 def _log_gamma_ratio(a):
@@ -225,5 +232,8 @@ def quantile_score(values: np.ndarray, quantiles: np.ndarray, levels: Sequence[f
     >>> quantile_score(np.array([3.0]), np.array([[1.0, 2.0]]), (0.25, 0.75)).tolist()
     [1.25]
     """
-    difference, levels = np.asarray(values)[..., None] - quantiles, np.asarray(levels)
+    levels = np.array(_checked_levels(levels))
+    if np.shape(quantiles)[-1:] != levels.shape:
+        raise ValueError(f"quantiles of shape {np.shape(quantiles)}; expected {len(levels)}, as levels, at the end.")
+    difference = np.asarray(values)[..., None] - quantiles
     return 2 * np.maximum(levels * difference, (levels - 1) * difference).mean(axis=-1)

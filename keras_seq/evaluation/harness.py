@@ -48,7 +48,7 @@ class HarnessModel(LM):
         self.model, self.tokenizer = model, tokenizer
         self.generator = TextGenerator(model, _NeverEmpty(tokenizer, prefix_token_id))
         self.evaluator = Evaluator(model)
-        self.stop_token_ids, self.prefix_token_id = stop_token_ids, prefix_token_id
+        self.stop_token_ids, self.prefix_token_id = self.generator.checked_stops((), stop_token_ids)[1], prefix_token_id
         self._logits = compiled(lambda ids: model(ids, training=False), model, reduce_retracing=True)
         self.context_length = getattr(model, "context_length", None)
         if not hasattr(model, "get_initial_state"):

@@ -106,6 +106,8 @@ def probabilities(logits, options):
 
 def _filtered(logits, options):
     """Return ids in descending order of their logits, and these logits after the filters, both `[B, V]`."""
+    for name in options.keys() - LOGIT_FILTERS.keys() - {"repetition_penalty"}:
+        raise ValueError(f"There is no filter {name!r}; expected some of {', '.join(LOGIT_FILTERS)}.")
     ids = ops.argsort(-logits, axis=-1)  # a stable sort on every backend, unlike ops.top_k
     logits = ops.take_along_axis(logits, ids, axis=-1)
     for name, logit_filter in LOGIT_FILTERS.items():

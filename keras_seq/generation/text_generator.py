@@ -94,7 +94,7 @@ class TextGenerator:
             raise ValueError(f"prompt={prompt!r}; expected a text, or a list of texts.")
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
         prompt_ids = self._encode(prompts, max_new_tokens)
-        stops = _checked_stops(stop_strings, stop_token_ids)
+        stops = self.checked_stops(stop_strings, stop_token_ids)
         sampling = _sampling_config(temperature, sampling_options)
         new_ids = [[] for _ in prompts]  # for each row, a list of lists of ids
         for columns in self._sample(prompt_ids, max_new_tokens, sampling, seed, constraint):
@@ -124,7 +124,7 @@ class TextGenerator:
         raise a ValueError during iteration.
         """
         (ids,) = self._encode([prompt], max_new_tokens)
-        stops = _checked_stops(stop_strings, stop_token_ids)
+        stops = self.checked_stops(stop_strings, stop_token_ids)
         sampling = _sampling_config(temperature, sampling_options)
         columns = self._sample([ids], max_new_tokens, sampling, seed, constraint)
         return self._stream_text(ids, (new[0][new[0] >= 0].tolist() for new in columns), *stops)
@@ -150,7 +150,7 @@ class TextGenerator:
             ValueError: As for a call, or there are more tokens than the context length.
         """
         (ids,) = self._encode([prompt], max_new_tokens)
-        _, stop_ids = _checked_stops((), stop_token_ids)
+        _, stop_ids = self.checked_stops((), stop_token_ids)
         check_fits(len(ids), max_new_tokens, self.sampling_loop.context_length, self.model.name)
         if not max_new_tokens:
             return prompt
@@ -181,7 +181,7 @@ class TextGenerator:
                 `LanguageModel`.
         """
         (ids,) = self._encode([prompt], max_new_tokens)
-        _, stop_ids = _checked_stops((), stop_token_ids)
+        _, stop_ids = self.checked_stops((), stop_token_ids)
         (new,) = _until_stop([contrastive_search(self.model, ids, max_new_tokens, top_k, alpha, stop_ids)], stop_ids)
         return prompt + self._continuation(ids, new)
 
@@ -249,6 +249,16 @@ class TextGenerator:
         if new_ids:
             yield text[emitted:]
 
+    def checked_stops(self, stop_strings, stop_token_ids):
+        """Return the stop strings as a tuple and the ids as a set."""
+        stops = (stop_strings,) if isinstance(stop_strings, str) else stop_strings
+        if not isinstance(stops, list | tuple) or not all(isinstance(stop, str) and stop for stop in stops):
+            raise ValueError(f"stop_strings={stop_strings!r}; expected a non-empty text, or a list of such texts.")
+        if not isinstance(stop_token_ids, Collection):
+            raise ValueError(f"stop_token_ids={stop_token_ids!r}; expected a list of ids.")
+        last = self.tokenizer.vocabulary_size - 1
+        return tuple(stops), {checks.integer("stop_token_ids", id, 0, last) for id in stop_token_ids}
+
     def _encode(self, prompts, max_new_tokens):
         """Return the ids of prompts."""
         if not prompts:
@@ -262,16 +272,6 @@ class TextGenerator:
             if not ids:
                 raise ValueError(f"The prompt {prompt!r} is empty after tokenization; expected at least one token.")
         return prompt_ids
-
-
-def _checked_stops(stop_strings, stop_token_ids):
-    """Return the stop strings as a tuple and the ids as a set."""
-    stops = (stop_strings,) if isinstance(stop_strings, str) else stop_strings
-    if not isinstance(stops, list | tuple) or not all(isinstance(stop, str) and stop for stop in stops):
-        raise ValueError(f"stop_strings={stop_strings!r}; expected a non-empty text, or a list of such texts.")
-    if not isinstance(stop_token_ids, Collection):
-        raise ValueError(f"stop_token_ids={stop_token_ids!r}; expected a list of ids.")
-    return tuple(stops), {checks.non_negative_integer("stop_token_ids", id) for id in stop_token_ids}
 
 
 def _sampling_config(temperature, options):

@@ -189,7 +189,7 @@ class FeedForward(Layer):
         self.feed_forward_dim = checks.positive_integer("feed_forward_dim", feed_forward_dim)
         self.activation = keras.activations.get(activation)
         self.dropout = checks.fraction("dropout", dropout)
-        self.use_bias = bool(use_bias)
+        self.use_bias = checks.boolean("use_bias", use_bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
         self.seed = seed

@@ -31,6 +31,7 @@ def set_trainable(model: keras.Model, patterns: list[str] | tuple[str, ...]) -> 
 
     What was not trainable before, such as a moving mean, stays so.
     """
+    _check_patterns("patterns", patterns)
     weights = named_weights(model)
     chosen = _matching(weights, patterns)
     before = [(w, w.trainable, getattr(w, "was_trainable", False)) for w in weights.values()]
@@ -54,6 +55,8 @@ def enable_lora(
 ) -> int:
     """Train low-rank additions to the matrices of a model, and nothing else; it computes the same at first."""
     checks.positive_integer("rank", rank)
+    _check_patterns("patterns", patterns)
+    _check_patterns("modules_to_save", modules_to_save)
     if lora_alpha is not None:
         checks.positive_number("lora_alpha", lora_alpha)
     layers = {}
@@ -162,6 +165,11 @@ def merged_values(model: keras.Model) -> dict[int, np.ndarray]:
 def is_adapter(weight: keras.Variable) -> bool:
     """Return whether a weight is the A or the B of an addition."""
     return weight.path.endswith(ADAPTER_PARTS)
+
+
+def _check_patterns(name, patterns):
+    if isinstance(patterns, str):
+        raise ValueError(f"{name}={patterns!r}; expected a list of patterns.")
 
 
 def _matching(weights, patterns):

@@ -142,8 +142,10 @@ def _description(run, model):
 def cost_of_rounding(run: pathlib.Path) -> str:
     """Return a sentence that says by how much the loss of a run's model rises with weights in 8 bits."""
     model, tokenizer = load_language_model(run)
-    text = validation_text(run) or (load_result(run) or {}).get("sample") or example_text(run)
-    text = handle_unknown(str(text), tokenizer, "drop")[:NUM_SCORED]
+    texts = validation_text(run), (load_result(run) or {}).get("sample"), example_text(run)
+    texts = (handle_unknown(str(text or ""), tokenizer, "drop")[:NUM_SCORED] for text in texts)
+    if (text := next((text for text in texts if len(text) > 1), None)) is None:
+        return f"{name_in_config(run, 'model') or model.name}: its weights are in 8 bits."
     exact = score_text(model, tokenizer, text).bits_per_character
     round_weights(model)
     rounded = score_text(model, tokenizer, text).bits_per_character

@@ -243,7 +243,7 @@ def flatten(config: dict, prefix: str = "") -> dict:
     leaves = {}
     for name, value in config.items():
         leaves |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return json.loads(json.dumps(leaves))
+    return json.loads(json.dumps(leaves, default=lambda number: number.item()))  # of NumPy
 
 
 def diff(before: dict, now: dict) -> dict[str, tuple]:

@@ -38,7 +38,8 @@ FILES = (MODEL, TOKENIZER, "val_token_losses.npy", "adapters.safetensors")  # th
 
 def write_checksummed(path: str | os.PathLike[str], value: dict) -> None:
     """Write a dict as JSON with schema number and checksum, atomically; numbers have to be finite."""
-    value = {**json.loads(json.dumps(value)), "schema": SCHEMA}  # tuples and keys as they will be read
+    value = json.loads(json.dumps(value, default=lambda number: number.item()))  # as they are read
+    value = {**value, "schema": SCHEMA}
     write_json(path, {**value, CHECKSUM: _json_digest(value)})
 
 

@@ -256,7 +256,7 @@ def test_samples_are_what_generate_writes(randomize):
 def test_a_prompt_that_the_tokenizer_does_not_know_is_an_error():
     model = MODELS["lstm"].build_model(VOCABULARY.vocabulary_size)
     with pytest.raises(ValueError, match="猫"):
-        TextSamples(VOCABULARY, ["猫"]).compute_summaries(model)
+        TextSamples(VOCABULARY, "猫").compute_summaries(model)
 
 
 @pytest.mark.filterwarnings("ignore:.*the slow way")

@@ -147,3 +147,11 @@ def test_a_run_of_another_kind_is_refused(smoke, fails, tmp_path):
         MODELS["bilstm"](embedding_dim=2, units=2).build_model(tokenizer.vocabulary_size), tmp_path / "model.keras"
     )
     assert "not a language model" in fails(experiment.main, tmp_path, "--text", "ab")
+
+
+def test_what_is_read_is_not_written(smoke, fails, tmp_path):
+    text = tmp_path / "a.txt"
+    text.write_text("to be")
+    sentence = fails(experiment.main, smoke.folder / "lstm-seed0", "--file", text, "--html", text)
+    assert "expected another file, as this is the one of --file" in sentence
+    assert text.read_text() == "to be"

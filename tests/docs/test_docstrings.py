@@ -13,7 +13,8 @@ SOURCES = sorted(path for path in (ROOT / "keras_seq").rglob("*.py") if "    >>>
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_the_examples_of_a_file_print_what_they_say(path):
+def test_the_examples_of_a_file_print_what_they_say(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some save files
     sybil = Sybil([DocTestParser(NUMBER)], document_types={".py": PythonDocStringDocument})
     examples = [*sybil.parse(path)]
     assert examples

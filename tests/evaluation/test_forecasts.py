@@ -183,3 +183,16 @@ def test_the_quantile_score_of_many_levels_is_the_crps():
 def test_a_mistake_is_named(make, said):
     with pytest.raises(ValueError, match=said):
         make()
+
+
+def test_levels_are_no_percents_and_as_many_as_quantiles():
+    values, quantiles = np.zeros(3), np.zeros((3, 2))
+    with pytest.raises(ValueError, match="levels=5; expected a number from 0 to 1"):
+        quantile_score(values, quantiles, (5, 95))
+    with pytest.raises(ValueError, match=r"quantiles of shape \(3, 2\); expected 3"):
+        quantile_score(values, quantiles, (0.1, 0.5, 0.9))
+    with pytest.raises(ValueError, match="levels=5"):
+        StudentTLoss().quantiles(np.zeros((1, 3), "float32"), (5, 95))
+    assert QuantileLoss(np.linspace(0.1, 0.9, 9)).outputs_per_value == 9
+    with pytest.raises(ValueError, match="expected numbers between 0 and 1"):
+        QuantileLoss(())

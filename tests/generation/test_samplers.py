@@ -130,3 +130,8 @@ def test_what_is_not_finite_is_minus_one(value):
 def test_the_filters_are_those_of_the_sampling_config():
     assert {*SamplingConfig.__dataclass_fields__} == {*LOGIT_FILTERS, "repetition_penalty"}
     assert SamplingConfig(top_k=3).options == {"temperature": 1.0, "top_k": 3.0}
+
+
+def test_a_filter_that_there_is_not_is_named():
+    with pytest.raises(ValueError, match="There is no filter 'topk'; expected some of temperature, top_k"):
+        sample_token(np.zeros((1, 3), "float32"), np.zeros(1, "float32"), {"topk": 5})

@@ -229,6 +229,11 @@ def test_mistakes_are_named(tmp_path):
         lora.enable_lora(model, 0)
     with pytest.raises(ValueError, match="lora_alpha=-1"):
         lora.enable_lora(model, 1, -1)
+    for options in ({"patterns": "block_1/*"}, {"modules_to_save": "*bias*"}):
+        with pytest.raises(ValueError, match="expected a list of patterns"):
+            lora.enable_lora(model, 1, **options)
+    with pytest.raises(ValueError, match="expected a list of patterns"):
+        lora.set_trainable(model, "*")
     with pytest.raises(ValueError, match=r"attention\* matches no layer with a matrix; expected a pattern of .*lstm"):
         lora.enable_lora(model, 1, patterns=["attention*"])
     with pytest.raises(ValueError, match=r"lstm.*kernel is in modules_to_save and gets an addition"):

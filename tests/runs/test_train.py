@@ -9,6 +9,7 @@ import re
 import signal
 
 import keras
+import numpy as np
 import pytest
 
 import keras_seq
@@ -129,6 +130,23 @@ def test_a_mistake_is_named_and_leaves_nothing(text, tmp_path, monkeypatch, opti
 def test_an_argument_that_there_is_not_is_named(text, options, message):
     with pytest.raises(TypeError, match=re.escape(message)):
         train(text, **options)
+
+
+def test_a_folder_of_something_else_is_left_as_it_is(text, tmp_path):
+    (tmp_path / "tokenizer.json").write_text("that of a folder of ids")
+    (tmp_path / ".hidden").touch()
+    with pytest.raises(ValueError, match=r"holds tokenizer\.json and is no run; expected the folder of a run"):
+        train(text, model=MODELS["lstm"], folder=tmp_path, **OPTIONS)
+    assert {path.name for path in tmp_path.iterdir()} == {"tokenizer.json", ".hidden"}
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_numbers_of_numpy_are_numbers(text, tmp_path):
+    options = {**OPTIONS, "tokens": np.int64(OPTIONS["tokens"]), "learning_rate": np.float32(0.01)}
+    run = train(text, model=LSTMConfig(embedding_dim=4, units=np.int64(6)), folder=tmp_path / "run", **options)
+    assert run.config["model"]["units"] == 6
+    again = train(text, model=LSTMConfig(embedding_dim=4, units=np.int64(6)), folder=tmp_path / "run", **options)
+    assert again.result["val_loss"] == run.result["val_loss"]
 
 
 def test_a_text_in_the_place_of_its_path_is_not_repeated():

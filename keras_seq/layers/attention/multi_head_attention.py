@@ -63,10 +63,10 @@ class MultiHeadAttentionBase(Layer):
             self.num_key_value_heads = checks.positive_integer("num_key_value_heads", num_key_value_heads)
             if self.num_heads % self.num_key_value_heads:
                 raise ValueError(f"num_key_value_heads={num_key_value_heads}; expected a divisor of {num_heads=}.")
-        self.use_qk_norm = bool(use_qk_norm)
+        self.use_qk_norm = checks.boolean("use_qk_norm", use_qk_norm)
         self.qk_normalization = checks.one_of("qk_normalization", qk_normalization, QK_NORMALIZATIONS)
         self.dropout = checks.fraction("dropout", dropout)
-        self.use_bias = bool(use_bias)
+        self.use_bias = checks.boolean("use_bias", use_bias)
         self.output_bias = self.use_bias if output_bias is None else checks.boolean("output_bias", output_bias)
         self.epsilon = checks.positive_number("epsilon", epsilon)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

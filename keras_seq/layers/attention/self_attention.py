@@ -152,7 +152,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             scale=positions.scale if scale is None and positions is not None else scale,
             **kwargs,
         )
-        self.causal = bool(causal)
+        self.causal = checks.boolean("causal", causal)
         self.sliding_window = (
             None if sliding_window is None else checks.positive_integer("sliding_window", sliding_window)
         )

@@ -117,21 +117,21 @@ class TransformerBlock(Layer):
     ):
         super().__init__(**kwargs)
         self.autocast = False  # the layers cast their inputs; the state keeps its own dtypes
-        self.causal = bool(causal)
-        self.norm_first = bool(norm_first)
-        self.cross_attention = bool(cross_attention)
+        self.causal = checks.boolean("causal", causal)
+        self.norm_first = checks.boolean("norm_first", norm_first)
+        self.cross_attention = checks.boolean("cross_attention", cross_attention)
         self.normalization = checks.one_of("normalization", normalization, NORMALIZATIONS)
         gated = isinstance(activation, str) and activation in GATED_ACTIVATIONS
         self.activation = activation if gated else keras.activations.get(activation)
         self.dropout = checks.fraction("dropout", dropout)
-        self.use_bias = bool(use_bias)
+        self.use_bias = checks.boolean("use_bias", use_bias)
         self.attention_bias = _or_default("attention_bias", attention_bias, use_bias)
         self.attention_output_bias = _or_default("attention_output_bias", attention_output_bias, use_bias)
         self.feed_forward_bias = _or_default("feed_forward_bias", feed_forward_bias, use_bias)
         self.key_dim = key_dim
         self.epsilon = None if epsilon is None else checks.positive_number("epsilon", epsilon)
         self.positions = None if positions is None else deserialize_positions(positions)
-        self.use_qk_norm = bool(use_qk_norm)
+        self.use_qk_norm = checks.boolean("use_qk_norm", use_qk_norm)
         self.use_output_gate = use_output_gate
         self.use_sinks = use_sinks
         self.num_key_value_heads = num_key_value_heads

@@ -74,7 +74,7 @@ class SelectiveStateSpace(ExplicitState):
         self.expand = checks.positive_integer("expand", expand)
         self.kernel_size = kernel_size
         self.dt_rank = None if dt_rank is None else checks.positive_integer("dt_rank", dt_rank)
-        self.use_bias = bool(use_bias)
+        self.use_bias = checks.boolean("use_bias", use_bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
         self.convolution = CausalDepthwiseConv1D(kernel_size, dtype=self.dtype_policy, name="convolution")
