@@ -38,9 +38,15 @@ def non_negative_integer(name: str, value: object) -> int:
 
 def positive_number(name: str, value: object) -> float:
     """Return `value` as a finite float greater than 0."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) <= MAX_FLOAT:
+    value = _python_number(value)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value <= MAX_FLOAT:
         raise ValueError(f"{name}={value!r}; expected a number greater than 0.")
     return float(value)
+
+
+def _python_number(value):
+    """Return a NumPy number as Python's, as it compares in its own precision and warns of limits beyond it."""
+    return value.item() if isinstance(value, numbers.Real) and hasattr(value, "item") else value
 
 
 def fraction(name: str, value: object) -> float:
@@ -52,8 +58,9 @@ def fraction(name: str, value: object) -> float:
 
 def number(name: str, value: object, min_value: float, max_value: float = math.inf) -> float:
     """Return `value` as a finite float from `min_value` to `max_value`."""
+    value = _python_number(value)
     is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not (is_real and min_value <= value <= max_value and abs(float(value)) <= MAX_FLOAT):
+    if not (is_real and min_value <= value <= max_value and abs(value) <= MAX_FLOAT):
         limit = f"of at least {min_value}" if max_value == math.inf else f"from {min_value} to {max_value}"
         raise ValueError(f"{name}={value!r}; expected a number {limit}.")
     return float(value)

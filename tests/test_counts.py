@@ -23,7 +23,7 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 116,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 39_000,
+    "lines of keras_seq": 39_060,
     "files of keras_seq": 214,
     "lines of experiments": 9_260,
     "files of experiments": 45,
