@@ -170,6 +170,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         self.folder, self.train, self.last_step = pathlib.Path(folder), train, last_step
         self.logger, self.validation, self.stop = logger, validation, stop
         self._last_checkpoint = (None, time.monotonic())  # path and time of the last checkpoint
+        self.step = None  # of it
 
     def on_train_begin(self, logs=None):
         """Save step 0 where a rollback may need it."""
@@ -195,7 +196,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         with self.logger.timing("checkpoints"):
             self.logger.flush()
             path = checkpoints.save(self.folder, self.model, self.train.max_checkpoints_to_keep)
-        self._last_checkpoint = (path, time.monotonic())
+        self._last_checkpoint, self.step = (path, time.monotonic()), step
         if step and self.validation.best_step == step:
             checkpoints.save_best_copy(path)
 
@@ -208,12 +209,11 @@ class EarlyStopCallback(keras.callbacks.Callback):
         self.logger, self.validation, self.saver = logger, validation, saver
 
     def on_train_batch_end(self, batch, logs=None):
-        """Close the logging interval, unless the step is the last or patience ran out, as those have closed it."""
+        """Do what was not due at this step: all has been done at the last one, and where patience ran out."""
         step = int(self.model.optimizer.step)
-        if not self.model.stop_training or self.logger.last_point == self.validation.step == step:
+        if not self.model.stop_training or self.logger.last_point == self.validation.step == self.saver.step == step:
             return
-        if self.logger.last_point != step:
-            self.logger.on_interval(step, logs)
+        self.logger.on_interval(step, logs)
         if self.validation.step != step:
             self.validation.on_interval(step, logs)
         self.saver.save(step)

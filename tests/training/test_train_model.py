@@ -200,7 +200,7 @@ class StopsAt(keras.callbacks.Callback):
 
 
 @eagerly
-@pytest.mark.parametrize(("log_every", "validate_every"), [(2, 2), (9, 3), (3, 9), (9, 9)])
+@pytest.mark.parametrize(("log_every", "validate_every"), [(2, 2), (3, 3), (9, 3), (3, 9), (9, 9)])
 def test_where_a_callback_stops_the_run_is_logged_validated_and_saved(tmp_path, log_every, validate_every):
     train = dataclasses.replace(TRAIN, checkpoint_every=5, log_every=log_every, validate_every=validate_every)
     result, model = regress(tmp_path / "run", train=train, callbacks=[StopsAt(3)])
@@ -214,6 +214,14 @@ def test_where_a_callback_stops_the_run_is_logged_validated_and_saved(tmp_path, 
     best = min(training.read_metrics(tmp_path / "run", "validation"), key=lambda line: line["val_loss"])
     metadata, _ = read_arrays(tmp_path / "run/checkpoints/best.safetensors", 1 << 20)
     assert int(metadata["step"]) == best["step"]
+
+
+@eagerly
+def test_a_stop_at_a_step_that_was_logged_and_validated_and_is_not_the_best_is_saved_too(tmp_path):
+    train = dataclasses.replace(TRAIN, checkpoint_every=5, log_every=1, validate_every=1)
+    constant = lambda: Summaries({"val_loss": 1.0})  # noqa: E731
+    regress(tmp_path / "run", train=train, callbacks=[StopsAt(3)], validate_fn=constant)
+    assert (tmp_path / "run/checkpoints/step-00000003.safetensors").is_file()
 
 
 @eagerly

@@ -40,7 +40,8 @@ function chart(id, models, {label, baselines = [], ceiling, bands, log, margin =
   const height = Math.max(260, Math.min(420, width * 0.55), LINE_HEIGHT * names.length + 60);
   const gutter = Math.min(20 + 6.5 * Math.max(...names.map(name => name.length)), 0.45 * width);
   const room = Math.floor((gutter - 20) / 6.5);  // characters of a name
-  const half = room >> 1, shortened = name => name.slice(0, half) + "…" + name.slice(half - room + 1);
+  const half = room >> 1, fitted = name => name.length <= room ? name
+    : name.slice(0, half) + "…" + name.slice(half - room + 1);
   const box = {left: 40, right: width - gutter, top: 26, bottom: height - 36};
   const X = x => box.left + (scale(x) - left) / (right - left) * (box.right - box.left);
   const Y = y => box.bottom - (y - low) / (high - low) * (box.bottom - box.top);
@@ -80,7 +81,7 @@ function chart(id, models, {label, baselines = [], ceiling, bands, log, margin =
   for (const {name, color, ink, x, y, at} of labels) {
     const leader = `M${x === undefined ? box.right : X(x)} ${y}H${box.right}L${box.right + 10} ${at}`;
     add(svg, "path", {d: leader, style: `stroke:${color};stroke-width:.7`});
-    add(svg, "text", {class: "label", x: box.right + 13, y: at + 4, style: "fill:" + (ink ?? color)}, name.length > room ? shortened(name) : name);
+    add(svg, "text", {class: "label", x: box.right + 13, y: at + 4, style: "fill:" + (ink ?? color)}, fitted(name));
   }
 
   const cross = add(svg, "line", {class: "grid", y1: box.top, y2: box.bottom, visibility: "hidden"});
