@@ -244,8 +244,8 @@ def test_mistakes_are_named(tmp_path):
         lora.save_adapters(model, tmp_path / "x.safetensors")
     assert all(w.trainable for w in model.weights if "seed" not in w.path)
     blocks = [
-        layers.LSTM(8, return_sequences=True),
-        layers.LSTM(8, return_sequences=True, kernel_constraint="max_norm"),
+        layers.LSTM(8, return_sequences=True, name="plain"),
+        layers.LSTM(8, return_sequences=True, kernel_constraint="max_norm", name="constrained"),
     ]
     constrained = models.LanguageModel(keras.layers.Embedding(V, 8), blocks, layers.Dense(V))
     constrained(np.zeros((1, 2), "int32"))
@@ -254,7 +254,7 @@ def test_mistakes_are_named(tmp_path):
         lora.enable_lora(constrained, 1)
     blocks[0].trainable = False
     with pytest.raises(ValueError, match="matches no weight that can be trained"):
-        lora.set_trainable(constrained, [f"*{blocks[0].name}*"])
+        lora.set_trainable(constrained, ["*plain*"])
     blocks[0].trainable = True
     assert [weight.trainable for weight in constrained.weights] == before
     assert len(before) == len(constrained.weights)
