@@ -9,7 +9,7 @@ Time: 10 minutes on one core with bfloat16, 6 of them for training.
 
 The model is a `keras_seq.models.Ensemble`: members trained with different seeds, whose probabilities are averaged. The
 member `ngrams` is a small LSTM that adds what counted n-grams do not know (`NGramResidual`): it errs where the LSTM by
-itself does not. The ensemble is scored on the whole validation split with the last weights, by val_loss@256 and by
+itself does not. The ensemble is scored on the whole validation split with averaged weights, by val_loss@256 and by
 nanoGPT's estimate. On a processor without bfloat16 `--train.precision float32` is faster.
 
 Expected over three seeds: val_loss@256 1.3985 ± 0.0015; nanoGPT's README reports 1.4697. docs/results.md has more.
@@ -246,7 +246,7 @@ def verdict(config: ShakespeareConfig, rows: Sequence[dict]) -> str:
 
 
 NOTES = (
-    "Losses are in nats per character of {split}, with the last weights. A model is an ensemble of {members}; "
+    "Losses are in nats per character of {split}, with {weights}. A model is an ensemble of {members}; "
     "parameters, train tokens and seconds are sums over its members, parameters with every number of counted n-grams. "
     "members' train loss: that of the last batches, with dropout. val_loss@{length}: every disjoint window "
     "of {length} characters, each without preceding context. val_loss, random windows: random windows of {length} "
@@ -343,7 +343,12 @@ def train_ensembles(config: ShakespeareConfig, folder: pathlib.Path) -> Report:
         table(length, rows),
         ("seed", "parameters", f"val_loss@{length}", "val_loss, random windows"),
         without_texts(rows),
-        NOTES.format(split=split, members=" and ".join(config.members), length=length),
+        NOTES.format(
+            split=split,
+            weights="averaged weights" if config.train.use_ema else "the last weights",
+            members=" and ".join(config.members),
+            length=length,
+        ),
         ["![Validation loss over training characters](shakespeare.png)"],
         {f"Sample of {row['run']}": row["sample"] for row in rows},
         runs=[folder / row["run"] for row in rows],

@@ -3,7 +3,7 @@
     python -m experiments.word_lm                                     # Python's help topics, offline
     python -m experiments.word_lm --corpus shakespeare --epochs 4 --overlap 2 --train.validate-every 250
     python -m experiments.word_lm --smoke                             # tiny sizes, takes seconds
-    keras-seq generate logs/word_lm/20260101-120000/disjoint-seed0 --prompt "The " --max-new-tokens 60
+    keras-seq generate logs/word_lm/20260101-120000-pydoc/disjoint-seed0 --prompt "The " --max-new-tokens 60
 
 Time: 4 to 6 minutes on 2 cores.
 

@@ -1,7 +1,8 @@
 """keras_seq: sequence models for Keras 3.
 
-Everything but `callbacks.Profiler` runs on every backend of Keras; `export` starts a process with the backend that it
-needs. Importing keras_seq registers layers and models, so that saved models load; the rest is imported on demand.
+Layers, models, training and generation run on every backend of Keras. `callbacks.Profiler` and the format `keras` of
+`keras-seq export` need TensorFlow, several devices need JAX; `export` starts a process with the backend that it needs.
+Importing keras_seq registers layers and models, so that saved models load; the rest is imported on demand.
 """
 
 import importlib
@@ -15,6 +16,7 @@ _HOMES = {
     **{"generate": "generation", "stream": "generation", "export": "saving"},
     **{"train": "runs", "load_run": "runs", "report": "runs"},
 }
+_PACKAGES = {path.parent.name for path in pathlib.Path(__file__).parent.glob("*/__init__.py")}
 
 
 def __getattr__(name):
@@ -26,7 +28,7 @@ def __getattr__(name):
             raise ImportError(f'keras_seq.{name} needs {error.name}: pip install "keras_seq[command]".') from error
     if name == "score":
         return importlib.import_module("keras_seq.evaluation").score_text
-    if name in ("layers", "models"):
+    if name in _PACKAGES:
         return importlib.import_module(f"keras_seq.{name}")
     raise AttributeError(f"module 'keras_seq' has no attribute {name!r}")
 

@@ -10,7 +10,7 @@
     python -m experiments.compare --corpus FOLDER --documents      # token ids of keras-seq prepare; documents apart
     python -m experiments.compare --recall-steps 0                 # losses only, without recall at the end
     python -m experiments.compare --smoke                          # seconds, tiny sizes: test that everything works
-    python -m experiments.compare --resume logs/compare/20260101-120000
+    python -m experiments.compare --resume logs/compare/20260101-120000-docstrings
 
 Time: 2 to 5 minutes a model on 2 cores.
 

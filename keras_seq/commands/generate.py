@@ -1,6 +1,6 @@
 """Generate text with a trained model.
 
-    keras-seq generate logs/compare/20260101-120000/lstm-seed0 --prompt "ROMEO:" --top-k 40
+    keras-seq generate logs/compare/20260101-120000-docstrings/lstm-seed0 --prompt "ROMEO:" --top-k 40
     keras-seq generate RUN --prompt "Age: " --regex "[0-9]+"       # --choices yes no, --json-schema FILE
     keras-seq generate RUN --draft SMALL_RUN --prompt "ROMEO:"     # speculative sampling
     keras-seq generate RUN --interactive                # continues every line that is typed

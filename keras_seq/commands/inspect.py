@@ -1,6 +1,6 @@
 """Inspect what a model computes for a text: predictions, attention, gates, memory.
 
-    keras-seq inspect logs/compare/20260101-120000/transformer-seed0 --text "To be, or not to be"
+    keras-seq inspect logs/compare/20260101-120000-docstrings/transformer-seed0 --text "To be, or not to be"
     keras-seq inspect RUN --text "The cat sat" --source-text "The dog sat"   # patches, layer by layer
     keras-seq inspect RUN --out FOLDER
 

@@ -47,11 +47,11 @@ RunFolder = Annotated[
 BatchSize = Annotated[int, tyro.conf.arg(help="Batch size B, in windows.")]
 SequenceLength = Annotated[int, tyro.conf.arg(help="Sequence length T of the windows, in tokens.")]
 Seed = Annotated[int, tyro.conf.arg(help="Random seed of the weights, batches and dropout.")]
-LogDir = Annotated[str, tyro.conf.arg(help="Folder of the runs: LOG_DIR/EXPERIMENT/UTC-TIME/.")]
+LogDir = Annotated[str, tyro.conf.arg(help="Folder of the runs: LOG_DIR/EXPERIMENT/UTC-TIME-CORPUS/.")]
 Resume = Annotated[
     str | None,
     tyro.conf.arg(
-        help="Folder LOG_DIR/EXPERIMENT/UTC-TIME to resume. Options not given are read from its config.json."
+        help="Folder LOG_DIR/EXPERIMENT/UTC-TIME-CORPUS to resume. Options not given are read from its config.json."
     ),
 ]
 Smoke = Annotated[

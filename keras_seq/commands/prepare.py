@@ -5,7 +5,7 @@
     keras-seq prepare more/ --tokenizer data/web --to data/more      # with the tokenizer of that folder
     keras-seq prepare --verify data/web                              # compare all checksums
 
-Time: a minute for a gigabyte by characters, five by byte pairs, on 2 cores.
+Time: under half a minute for a gigabyte by characters, three by byte pairs, on 2 cores.
 
 A run that was stopped continues when the same command is given again, and ends with the same bytes. docs/data.md tells
 what the folder holds and at which sizes to use it.

@@ -1,6 +1,6 @@
 """Score a text: nats and bits per character, and the tokens with the highest loss.
 
-    keras-seq score logs/compare/20260101-120000/lstm-seed0 --text "To be, or not to be"
+    keras-seq score logs/compare/20260101-120000-docstrings/lstm-seed0 --text "To be, or not to be"
     keras-seq score RUN --file my.txt --html my.html
     echo "To be, or not to be" | keras-seq score RUN --file -
     keras-seq score RUN --file my.txt --adapt 0.001     # the model learns from what it has scored

@@ -191,7 +191,7 @@ class NGramResidual(Ensemble):
     model = NGramResidual([ngram_model(counts), lstm])
     ```
 
-    Both are trained apart: the n-grams are counted, the model by the loss of these logits, with log p of n-grams that
+    The n-grams are counted; the model is trained by the loss of these logits, with log p of n-grams that
     have not counted what they predict, as experiments/shakespeare.py does (`held_out_log_probabilities`,
     `add_log_probabilities`).
 

@@ -106,7 +106,8 @@ def viterbi(potentials):
 
     Returns:
         `(tags [B, T], scores [B])`: int32, -1 at padding; and the sums of the tagging's potentials. Of taggings with
-        equal scores one is returned. `scores - crf_log_partition(potentials)` are log-probabilities.
+        equal scores one is returned. `scores - keras_seq.ops.crf.crf_log_partition(potentials)`
+        are log-probabilities.
 
     Raises:
         ValueError: The potentials have another shape.

@@ -47,7 +47,7 @@ class LogitsBias(keras.layers.Layer):
 
 
 def masked_lm(encoder: keras.Model) -> keras.Model:
-    """Build a masked language model on an encoder: dense, gelu, normalization, tied output projection, bias.
+    """Build a masked language model on an encoder: dense, gelu, normalization, tied head, bias.
 
     Args:
         encoder: A model of `BertConfig`, or of `ModernBertConfig`, whose dense layer has no bias.

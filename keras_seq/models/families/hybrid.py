@@ -202,7 +202,7 @@ class Qwen35Config(_PublishedHybridConfig):
     epsilon: float = 1e-6
     """Added to the mean square by the normalizations."""
     tie_embeddings: bool = False
-    """Whether the output projection is the transposed embedding matrix."""
+    """Whether the head is the transposed embedding matrix."""
     dropout: float = 0.0
     """Dropout rate of the attention weights and the output of each sublayer."""
 

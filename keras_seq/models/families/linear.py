@@ -79,7 +79,7 @@ class MixerModelConfig(ResidualModelConfig):
     num_heads: int = 4
     """H, the heads of each block's recurrence."""
     tie_embeddings: bool = False
-    """Whether the output projection is the transposed embedding matrix."""
+    """Whether the head is the transposed embedding matrix."""
     dropout: float = 0.0
     """Dropout rate of the output of each sublayer."""
 
@@ -272,7 +272,7 @@ class MambaConfig(ResidualModelConfig):
     epsilon: float = 1e-6
     """Added to the mean square by the normalizations."""
     tie_embeddings: bool = False
-    """Whether the output projection is the transposed embedding matrix."""
+    """Whether the head is the transposed embedding matrix."""
     dropout: float = 0.0
     """Dropout rate of each layer's output."""
 

@@ -28,7 +28,7 @@ class _RNNConfig(LanguageModelConfig):
     recurrent_dropout: float = 0.0
     """Dropout rate of h between positions, with the same mask at every position."""
     tie_embeddings: bool = False
-    """Whether the output projection is the transposed embedding; outputs are projected to its width if they differ."""
+    """Whether the head is the transposed embedding matrix; outputs are projected to its width if they differ."""
     recurrent_initializer: str = "orthogonal"
     """Keras initializer of the recurrent matrix; the 2017-style char-RNN used glorot_normal."""
 
@@ -131,7 +131,7 @@ class _MinRNNConfig(LanguageModelConfig):
     kernel_size: int = 4
     """Width of the causal convolution before each recurrent layer, in positions."""
     tie_embeddings: bool = False
-    """Whether the output projection is the transposed embedding matrix."""
+    """Whether the head is the transposed embedding matrix."""
     dropout: float = 0.0
     """Dropout rate of the output of each sublayer."""
 

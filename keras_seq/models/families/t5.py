@@ -65,9 +65,9 @@ class T5Config:
     epsilon: float = 1e-6
     """Added to the mean square by the normalizations."""
     tie_embeddings: bool = True
-    """Whether the output projection is the transposed embedding matrix."""
+    """Whether the head is the transposed embedding matrix."""
     scale_logits: bool = True
-    """Whether the logits are divided by sqrt(embedding_dim), as those of a tied output projection are."""
+    """Whether the logits are divided by sqrt(embedding_dim), as those of a tied head are."""
     decoder_start_token_id: int = 0
     """Id that every target begins with."""
 

@@ -42,7 +42,7 @@ class TransformerConfig(LanguageModelConfig):
     context_length: int | None = None
     """Maximum number of positions, needed to build the model; experiments default to the training window's length."""
     tie_embeddings: bool = False
-    """Whether the output projection is the transposed embedding matrix."""
+    """Whether the head is the transposed embedding matrix."""
     dropout: float = 0.0
     """Dropout rate of the attention weights and the output of each sublayer."""
     kernel_size: int | None = 4
@@ -100,7 +100,7 @@ class TransformerConfig(LanguageModelConfig):
 # The decoder-only Transformer of the 2020s (Llama: Touvron et al., 2023, arXiv:2302.13971).
 #
 # RMS normalization, rotary positions, gated feed-forward networks, fewer key and value heads than query heads
-# (grouped-query attention), no biases, output projection tied to the embedding. As in `TransformerConfig`, the output
+# (grouped-query attention), no biases, a tied head. As in `TransformerConfig`, the output
 # projections of the blocks start at zero, so that each block starts as the identity.
 
 
@@ -157,7 +157,7 @@ class LlamaConfig(LanguageModelConfig):
     full_attention_layers: int = 0
     """Number of first blocks that attend to all positions in spite of sliding_window."""
     tie_embeddings: bool = True
-    """Whether the output projection is the transposed embedding matrix."""
+    """Whether the head is the transposed embedding matrix."""
 
     def __post_init__(self):
         """Check the fields."""
@@ -210,7 +210,7 @@ class LlamaConfig(LanguageModelConfig):
 # The decoder-only Transformer as published (GPT-2: Radford et al., 2018 and 2019; GPT-3: Brown et al., 2020).
 #
 # Learned positions, pre-norm layer normalization and one more at the end, tanh-approximated gelu, biases in all dense
-# layers, output projection tied to the embedding. `LlamaConfig` has the changes made since.
+# layers, a tied head. `LlamaConfig` has the changes made since.
 
 
 ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu": "gelu", "relu": "relu", "silu": "silu"}
@@ -249,7 +249,7 @@ class GPT2Config(LanguageModelConfig):
     epsilon: float = 1e-5
     """Added to the variance by the normalizations."""
     tie_embeddings: bool = True
-    """Whether the output projection is the transposed embedding matrix."""
+    """Whether the head is the transposed embedding matrix."""
 
     def __post_init__(self):
         """Check the fields."""
