@@ -2,7 +2,7 @@
 
     python -m experiments.masked_lm                                # Python's help topics, offline
     python -m experiments.masked_lm --corpus shakespeare --text "To be or not to [MASK]." --text "Good [MASK], my lord."
-    python -m experiments.masked_lm --run logs/masked_lm/20260101-120000-pydoc/encoder-seed0 --text "Return the [MASK] of x."
+    python -m experiments.masked_lm --run logs/masked_lm/20260101-120000-pydoc/encoder-seed0 --text "Return [MASK]."
     python -m experiments.masked_lm --smoke                        # tiny sizes, takes seconds
 
 Time: 5 to 6 minutes on 2 cores.

@@ -3,7 +3,7 @@
     python -m experiments.space_restoration                                     # Python's help topics, offline
     python -m experiments.space_restoration --corpus shakespeare
     python -m experiments.space_restoration --smoke                             # tiny sizes, takes seconds
-    python -m experiments.space_restoration --run logs/space_restoration/20260101-120000-pydoc/bilstm-seed0 --text "tobeor"
+    python -m experiments.space_restoration --run logs/space_restoration/20260101-120000-pydoc/bilstm-seed0 --text tobe
 
 Time: 6 to 9 minutes on 2 cores.
 

@@ -23,6 +23,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
+import numpy as np
+
 PARTIAL = re.compile(r"\..*\.(\d+)\.partial.*")
 
 
@@ -169,6 +171,17 @@ def set_aside(path: str | os.PathLike[str]) -> str:
 def write_json(path: str | os.PathLike[str], value: object) -> None:
     """Write a value as indented UTF-8 JSON, atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def as_json(value: object) -> object:
+    """Return what reading the JSON of a value gives; numbers of NumPy are numbers in it."""
+
+    def number(value):
+        if not isinstance(value, np.generic):
+            raise TypeError(f"{value!r:.80} of type {type(value).__name__} cannot be written as JSON.")
+        return value.item()
+
+    return json.loads(json.dumps(value, default=number))
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

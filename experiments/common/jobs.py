@@ -152,7 +152,7 @@ def changed_options(folder: pathlib.Path, saved: Any, config: Any) -> Iterator[A
     getattr(config, "check_resumed", lambda saved: None)(saved)
     run_configs = {run: read_config(run) for run in list_runs(folder)}
     paths = (*folder.glob("*/config.json"), *folder.glob("*/result.json"), folder / SETTINGS)
-    files, steps = {path: path.read_bytes() for path in paths if path.exists()}, _checkpoints(folder)
+    files = {path: path.read_bytes() for path in paths if path.exists()}
     with contextlib.ExitStack() as locks:
         for run in run_configs:
             locks.enter_context(lock_run(run))
@@ -164,18 +164,20 @@ def changed_options(folder: pathlib.Path, saved: Any, config: Any) -> Iterator[A
             run_folder.write_checksummed(run / "config.json", changed)
         if (folder / SETTINGS).exists():
             write_settings(folder, config)
+    progress = _progress(folder)
     print(f"Resuming with changed options: {format_diff(changes)}.")
     try:
         yield config
     except BaseException:
-        if _checkpoints(folder) == steps:
+        if _progress(folder) == progress:
             for path, content in files.items():
                 write_bytes(path, content)
         raise
 
 
-def _checkpoints(folder):
-    return {path: path.stat().st_mtime_ns for path in folder.rglob("step-*.safetensors")}
+def _progress(folder):
+    paths = (*folder.rglob("step-*.safetensors"), *folder.rglob("result.json"))
+    return {path: path.stat().st_mtime_ns for path in paths}
 
 
 def _may_change(name, before, now):

@@ -210,7 +210,7 @@ class StudentTLoss(ForecastLoss):
 
 
 def _checked_levels(levels):
-    levels = tuple(checks.number("levels", level, min_value=0, max_value=1) for level in levels)
+    levels = tuple(checks.number("levels", level, min_value=0, max_value=1) for level in np.atleast_1d(levels))
     if not levels:
         raise ValueError("levels=(); expected numbers between 0 and 1.")
     return levels

@@ -139,7 +139,7 @@ class BitsPerCharacter(_LossRatio):
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Add a batch."""
         size, expected = ops.convert_to_tensor(y_pred).shape[-1], len(self.characters_per_token)
-        if size != expected:
+        if size not in (None, expected):
             raise ValueError(f"The logits are of {size} ids; expected {expected}, those of characters_per_token.")
         super().update_state(y_true, y_pred, sample_weight)
 

@@ -98,15 +98,15 @@ class ViterbiAccuracy(SumRatio):
 
 
 def _row_weights(sample_weight, rows):
-    """Return sample weights `[B]` or `[B, 1]` as float32 `[B]`, ones for None."""
+    """Return sample weights `[B]`, `[B, 1]` or of one number as float32 `[B]`, ones for None."""
     if sample_weight is None:
         return ops.ones_like(rows)
     weights = ops.cast(ops.convert_to_tensor(sample_weight), "float32")
     weights = ops.squeeze(weights, -1) if len(weights.shape) == 2 and weights.shape[-1] == 1 else weights
-    if len(weights.shape) != 1:
-        shape = tuple(weights.shape)
-        raise ValueError(f"sample_weight has shape {shape}; expected [B]: give tags that do not count a value below 0.")
-    return weights
+    if len(weights.shape) > 1:
+        expected = "[B], a weight for each row; targets below 0 do not count"
+        raise ValueError(f"sample_weight has shape {tuple(weights.shape)}; expected {expected}.")
+    return ops.broadcast_to(weights, ops.shape(rows))
 
 
 def ctc_losses(logits, targets, mask=None, blank: int = 0):

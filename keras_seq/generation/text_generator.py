@@ -256,8 +256,8 @@ class TextGenerator:
             raise ValueError(f"stop_strings={stop_strings!r}; expected a non-empty text, or a list of such texts.")
         if not isinstance(stop_token_ids, Collection):
             raise ValueError(f"stop_token_ids={stop_token_ids!r}; expected a list of ids.")
-        last = self.tokenizer.vocabulary_size - 1
-        return tuple(stops), {checks.integer("stop_token_ids", id, 0, last) for id in stop_token_ids}
+        size = getattr(self.tokenizer, "vocabulary_size", checks.MAX_INT32)  # which a tokenizer of one's own may lack
+        return tuple(stops), {checks.integer("stop_token_ids", id, 0, size - 1) for id in stop_token_ids}
 
     def _encode(self, prompts, max_new_tokens):
         """Return the ids of prompts."""

@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from keras_seq.layers.base.layer import layers_in
-from keras_seq.layers.normalization import OverAxes
 from keras_seq.layers.recurrent.base import RecurrentBase
 from keras_seq.layers.recurrent.gru import GRU
 from keras_seq.layers.recurrent.lstm import LSTM
@@ -24,7 +23,14 @@ POSITION_MIXING_LAYERS = (  # Keras layers without an explicit state whose outpu
     keras.layers.Attention,
     keras.layers.MultiHeadAttention,
     keras.layers.GroupQueryAttention,
+    keras.layers.GroupNormalization,
 )
+NORMALIZATION_LAYERS = (
+    keras.layers.LayerNormalization,
+    keras.layers.RMSNormalization,
+    keras.layers.UnitNormalization,
+    keras.layers.Softmax,
+)  # over the axes in `axis`
 INNER_LAYERS = (
     *("self_attention_layer", "cross_attention_layer"),
     *("layers", "layer", "forward_layer", "backward_layer"),
@@ -117,7 +123,7 @@ def check_tokenizer(tokenizer, model, size: int | None = None):
 
 def has_implicit_state(layer) -> bool:
     """Return whether outputs depend on other positions without an explicit state, so that `step` is impossible."""
-    if isinstance(layer, OverAxes):  # axis 1 of [B, T, D]
+    if isinstance(layer, NORMALIZATION_LAYERS):  # axis 1 of [B, T, D]
         return any(axis % 3 == 1 for axis in (layer.axis if isinstance(layer.axis, list | tuple) else [layer.axis]))
     if isinstance(layer, POSITION_MIXING_LAYERS):
         return getattr(layer, "kernel_size", None) != (1,)  # a kernel of size 1 is a Dense layer

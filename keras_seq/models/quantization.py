@@ -77,6 +77,8 @@ class Quantizable(NoKerasExport):
             raise ValueError(f"{self.name} is quantized already, in {self.quantization}.")
         layers = [layer for _, layer in named_layers(self, attributes=True) if _is_quantizable(layer)]
         for layer in layers:
+            if not layer.built:
+                raise ValueError(f"{layer.name} is not built; expected a model that was called or built.")
             if getattr(layer, "matrix_mode", None) == "lora":
                 raise ValueError(f"{layer.name} has LoRA; expected to merge it before quantization.")
             if not _matrices(layer) and type(layer) not in KERAS_LAYERS:

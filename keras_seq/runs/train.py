@@ -70,10 +70,10 @@ def train(
 ) -> Run:
     """Train a language model on a text, or go on with the run in `folder`; return the finished run.
 
-    The last tenth of the text is validation text, the characters of the whole are the tokens. Models whose state has
-    no length read stateful windows if all of the text is read, the others random windows. The same call on the same
-    folder resumes, one with more tokens trains it further, and one with other settings is refused. Keras's random seeds
-    are set, and its session is cleared.
+    The last tenth of the text is validation text, the characters of the whole are the tokens. Recurrent models read
+    stateful windows if all of the text is read and fills a batch, else random ones, as models with attention do. The
+    same call on the same folder resumes, one with more tokens trains it further, and one with other settings is
+    refused. Keras's random seeds are set, and its session is cleared.
 
     Args:
         texts: As `keras_seq.data.load_corpus` takes it: "docstrings", "pydoc", "source" or "shakespeare"; a UTF-8 file,

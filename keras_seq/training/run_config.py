@@ -31,7 +31,7 @@ import numpy as np
 import keras_seq
 from keras_seq.data.pipeline import StepBatches
 from keras_seq.data.token_files import TokenFiles
-from keras_seq.files import set_aside, write_bytes
+from keras_seq.files import as_json, set_aside, write_bytes
 from keras_seq.training import checkpoints, distributed
 from keras_seq.training.checkpoints import AUTO_SUFFIX, CheckpointError, CorruptCheckpointError
 from keras_seq.training.config import COMPILED_FIELDS, TrainConfig
@@ -243,7 +243,7 @@ def flatten(config: dict, prefix: str = "") -> dict:
     leaves = {}
     for name, value in config.items():
         leaves |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return json.loads(json.dumps(leaves, default=lambda number: number.item()))  # of NumPy
+    return as_json(leaves)
 
 
 def diff(before: dict, now: dict) -> dict[str, tuple]:

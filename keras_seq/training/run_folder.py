@@ -20,7 +20,7 @@ import zipfile
 import filelock
 import keras
 
-from keras_seq.files import write_json, write_text
+from keras_seq.files import as_json, write_json, write_text
 from keras_seq.models import Ensemble, LanguageModel
 from keras_seq.saving.keras_file import UntrustedModelError, load_untrusted_model
 from keras_seq.tokenizers import TokenizerError, load_tokenizer
@@ -38,8 +38,7 @@ FILES = (MODEL, TOKENIZER, "val_token_losses.npy", "adapters.safetensors")  # th
 
 def write_checksummed(path: str | os.PathLike[str], value: dict) -> None:
     """Write a dict as JSON with schema number and checksum, atomically; numbers have to be finite."""
-    value = json.loads(json.dumps(value, default=lambda number: number.item()))  # as they are read
-    value = {**value, "schema": SCHEMA}
+    value = {**as_json(value), "schema": SCHEMA}  # as it is read
     write_json(path, {**value, CHECKSUM: _json_digest(value)})
 
 
@@ -213,7 +212,9 @@ def check_finished(run: str | os.PathLike[str]) -> None:
 
 
 def is_hugging_face(folder: pathlib.Path) -> bool:
-    """Return whether a folder's config.json is one of transformers."""
+    """Return whether a folder is no run and its config.json is one of transformers."""
+    if (folder / MODEL).exists():
+        return False
     try:
         return "model_type" in json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError, RecursionError):

@@ -185,6 +185,10 @@ def test_a_mistake_is_named(make, said):
         make()
 
 
+def test_one_level_may_be_a_number():
+    np.testing.assert_array_equal(StudentTLoss(1).quantiles([[0.0, 0.0, 0.0]], 0.5), [[[0.0]]])
+
+
 def test_levels_are_no_percents_and_as_many_as_quantiles():
     values, quantiles = np.zeros(3), np.zeros((3, 2))
     with pytest.raises(ValueError, match="levels=5; expected a number from 0 to 1"):

@@ -151,5 +151,7 @@ def test_a_row_of_weight_0_counts_nowhere_whatever_it_holds(masked):
         bad[1] = np.nan if masked else bad[1]
         for shape in ((3,), (3, 1)):
             assert float(loss(y_true, bad, weights.reshape(shape))) == pytest.approx(expected, rel=1e-5)
+        rows = y_true[[0, 2]], y_pred[[0, 2]]
+        assert float(loss(*rows, 2.0)) == pytest.approx(float(loss(*rows, np.full(2, 2.0))))
     too_short = CTC(blank=BLANK)([[1, 1], [1, 0]], np.zeros((2, 2, V), "float32"), np.array([0.0, 1.0]))
     assert np.isfinite(float(too_short))

@@ -256,14 +256,16 @@ def test_options_that_the_experiment_refuses_leave_the_folder_as_it_was_unless_a
         assert contents(folder) == before
     assert load_result(folder / "gru-seed0") == {"loss": 1.0}
 
-    def go_on_and_fail():
-        (folder / "rnn-seed0/checkpoints").mkdir()
-        (folder / "rnn-seed0/checkpoints/step-00000080.safetensors").touch()
+    def go_on_and_fail(path):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
         raise ValueError("refused")
 
-    with pytest.raises(ValueError, match="refused"), _begin("--resume", str(folder), "--tokens", "80"):
-        go_on_and_fail()
-    assert resume(folder)[0].tokens == 80
+    # a run has gone on, or has ended and has no checkpoints
+    for tokens, name in ((80, "checkpoints/step-00000080.safetensors"), (90, "result.json")):
+        with pytest.raises(ValueError, match="refused"), _begin("--resume", str(folder), "--tokens", str(tokens)):
+            go_on_and_fail(folder / "rnn-seed0" / name)
+        assert resume(folder)[0].tokens == tokens
 
 
 def test_a_run_that_diverges_does_not_keep_the_others_from_being_trained(tmp_path):

@@ -54,6 +54,16 @@ def test_greedy_texts_are_the_argmax_of_the_whole_pass(name, generators):
     assert generator(PROMPTS, 40, temperature=0) == [greedy(generator.model, prompt, 40) for prompt in PROMPTS]
 
 
+def test_a_tokenizer_of_ones_own_needs_no_more_than_encode_and_decode(generators):
+    class Tokenizer:
+        encode, decode = VOCABULARY.encode, VOCABULARY.decode
+
+    model = generators["lstm"].model
+    stops = VOCABULARY.encode("a").tolist()
+    expected = TextGenerator(model, VOCABULARY)("ab", 8, seed=1, stop_token_ids=stops)
+    assert generate(model, Tokenizer(), "ab", 8, seed=1, stop_token_ids=stops) == expected
+
+
 def test_a_prompt_by_itself_is_written_on_as_among_others(generator):
     texts = generator(PROMPTS, 50, seed=3)
     assert texts[0] == generator(PROMPTS[0], 50, seed=3)

@@ -271,13 +271,25 @@ def test_keys_and_values_that_overflow_stay_in_their_document(sliding_window):
         assert not np.isfinite(y[0, position]).any()
 
 
+def test_a_query_that_overflows_changes_no_gradient_of_another_document(gradients):
+    layer = layers.MultiHeadSelfAttention(1, causal=True, use_bias=False, kernel_initializer="ones")
+    x = np.random.default_rng(0).normal(size=(1, T, 8)).astype("float32")
+    layer(x)
+    of_second = lambda tensors: ops.sum(ops.square(layer(tensors[0], reset_mask=RESET[:1])[:, 3:]))  # noqa: E731
+    (expected,) = gradients(of_second, [x])
+    x[0, 0] = 1e38
+    (got,) = gradients(of_second, [x])
+    np.testing.assert_array_equal(got[0, 3:], expected[0, 3:])
+
+
+@pytest.mark.parametrize("size", [1e38, -1e38])
 @pytest.mark.parametrize("kind", ["MinGRU", "MinLSTM"])
-def test_a_candidate_that_overflows_stays_in_its_document(kind):
+def test_pre_activations_that_overflow_stay_in_their_document(kind, size):
     layer = getattr(layers, kind)(1, kernel_initializer="ones", return_sequences=True)
     x = np.random.default_rng(0).normal(size=(1, T, 8)).astype("float32")
     expected = numpy(layer(x, reset_mask=RESET[:1]))
     bad = x.copy()
-    bad[0, 0] = 1e38
+    bad[0, :2] = size
     y = numpy(layer(bad, reset_mask=RESET[:1]))
     np.testing.assert_array_equal(y[0, 3:], expected[0, 3:])
     np.testing.assert_array_equal(y[0, :3], numpy(layer(bad))[0, :3])

@@ -254,6 +254,9 @@ def test_layers_that_do_not_give_the_width_back_are_refused(layers):
         LSTM(D, return_sequences=True, go_backwards=True),
         LayerNormalization(axis=[1, 2]),
         RMSNormalization(axis=-2),
+        keras.layers.LayerNormalization(axis=(1, 2)),
+        keras.layers.GroupNormalization(1),
+        keras.layers.UnitNormalization(axis=1),
     ],
     ids=lambda layer: layer.name,
 )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -208,6 +209,17 @@ def test_what_is_read_is_what_was_written_as_json_has_it(tmp_path):
     run_folder.write_checksummed(tmp_path / "x.json", VALUE)
     assert run_folder.read_checksummed(tmp_path / "x.json") == json.loads(json.dumps(VALUE))
     assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")).keys() == {"b", "a", "schema", "checksum"}
+    run_folder.write_checksummed(tmp_path / "x.json", {"numbers": [np.float32(0.5), np.int64(2), np.True_]})
+    assert run_folder.read_checksummed(tmp_path / "x.json") == {"numbers": [0.5, 2, True]}
+    with pytest.raises(TypeError, match=r"PosixPath\('x'\) of type PosixPath cannot be written as JSON"):
+        run_folder.write_checksummed(tmp_path / "x.json", {"path": pathlib.PosixPath("x")})
+
+
+def test_a_key_of_the_users_config_makes_no_hugging_face_folder_of_a_run(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "lstm"}')
+    assert run_folder.is_hugging_face(tmp_path)
+    (tmp_path / "model.keras").touch()
+    assert not run_folder.is_hugging_face(tmp_path)
 
 
 def test_every_cut_and_every_other_byte_is_noticed_and_the_file_is_named(tmp_path):

@@ -278,8 +278,9 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         sinks = None if self.sinks is None else ops.convert_to_tensor(self.sinks)
 
         # append them to the cache: from here on keys and values are those of all S slots, [B, S, G, K]
-        if is_finite is not None:
-            query_is_nan = ops.logical_not(is_finite)
+        if is_finite is not None:  # a projection may overflow
+            query_is_finite = ops.logical_and(is_finite, ops.all(ops.isfinite(q), axis=(2, 3)))
+            q = where_valid(query_is_finite, q)
             k = where_valid(is_finite, k, float("nan"))  # for the state to remember
         slots, decay_sums = {"key": k, "value": v}, None
         if self._forgets:
@@ -299,7 +300,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             state = without_earlier_documents(state, key_segments)
         if return_state and is_first_call and self.sliding_window is not None and mask is not None:
             state = in_order(state)
-        if is_finite is not None:  # a projection may overflow
+        if is_finite is not None:
             is_finite = finite_slots(k, v)
             k, v = where_valid(is_finite, k), where_valid(is_finite, v)
 
@@ -316,7 +317,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         if twin:
             y = self.project_output(twin(*args), gate)
             if is_finite is not None:
-                y, _ = with_nan(nan_to_the_end(is_finite, reset_mask), y)
+                is_nan = nan_to_the_end(is_finite, reset_mask)
+                y, _ = with_nan(ops.logical_or(is_nan, ops.logical_not(query_is_finite)), y)
             return (y, state) if return_state else y
 
         # otherwise all masks become one, [T, S], [B, T, S] or [B, H, T, S]
@@ -335,7 +337,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         if is_finite is not None:
             reached = earlier if self._forgets else allowed  # by NaN: decays are those of all positions in between
             is_nan = nan_where_attended(ops.logical_not(is_finite), reached)
-            y, _ = with_nan(ops.logical_or(query_is_nan, is_nan), y)
+            y, _ = with_nan(ops.logical_or(is_nan, ops.logical_not(query_is_finite)), y)
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y
 

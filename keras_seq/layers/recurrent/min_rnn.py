@@ -20,12 +20,11 @@ from keras_seq.layers.recurrent.base import RNNInterface
 from keras_seq.ops.linear_recurrence import LOG_ZERO, log_linear_recurrence
 from keras_seq.ops.tensor_checks import where_valid
 
-MAX_CANDIDATE = 1e34  # an infinite state would be NaN times the 0 at the border of documents
+MAX_PREACTIVATION = 1e34  # what is infinite would be NaN times the 0 at the border of documents
 
 
 def log_candidate(v):
-    """Compute log g(v) for pre-activations v of any shape, at most MAX_CANDIDATE."""
-    v = ops.minimum(v, MAX_CANDIDATE)
+    """Compute log g(v) for pre-activations v of any shape."""
     return ops.where(v >= 0, ops.log(ops.where(v >= 0, v, 0.0) + 0.5), -ops.softplus(-v))
 
 
@@ -92,7 +91,8 @@ class MinimalRNN(RNNInterface):
     def sequence(self, x, h, mask, training: bool | None = None, projected_inputs=None, reset_mask=None):
         """Compute the outputs `[B, T, units]` at all time steps, and the last state."""
         z = self.project_inputs(x) if projected_inputs is None else projected_inputs
-        *gates, candidate = ops.split(ops.cast(z, self.state_dtype), self.num_gates, axis=-1)
+        z = ops.clip(ops.cast(z, self.state_dtype), -MAX_PREACTIVATION, MAX_PREACTIVATION)
+        *gates, candidate = ops.split(z, self.num_gates, axis=-1)
         log_a, log_new = self.log_mixing_weights(*gates)
         log_b = log_new + log_candidate(candidate)
         log_a, log_b = where_valid(mask, log_a), where_valid(mask, log_b, LOG_ZERO)

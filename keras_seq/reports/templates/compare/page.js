@@ -118,12 +118,12 @@ function draw() {
   const axis = document.getElementById("axis").value, curves = [], positions = [], rates = [];
   const level = ([x, y]) => ({x, y, low: y, high: y});
   for (const [n, model] of data.models.entries()) {
-    if (hidden.has(n) || (axis === "flops" && !model.flopsPerToken)) continue;
+    if (hidden.has(n)) continue;
     const {name} = model, color = `var(--c${n % 20})`, ink = n % 20 < 10 ? color : "var(--ink)";  // not of a pale color
     const points = ({mean, low, high, ...curve}) => (curve[axis] ?? curve.tokens.map(t => t * model.flopsPerToken))
       .map((x, k) => ({x, y: mean[k], low: low[k], high: high[k]}));
-    const entries = Object.entries(model.curves).map(([key, curve]) => [key, points(curve)]);
-    curves.push({name, color, ink, curves: Object.fromEntries(entries)});
+    const entries = () => Object.entries(model.curves).map(([key, curve]) => [key, points(curve)]);
+    if (axis !== "flops" || model.flopsPerToken) curves.push({name, color, ink, curves: Object.fromEntries(entries())});
     positions.push({name, color, ink, curves: {val_loss: model.positions.map((y, k) => level([k + 1, y]))}});
     if (model.rates) rates.push(
       {name, color, ink, curves: {val_loss: model.rates.parabola.map(level)}, dots: model.rates.runs.map(level)});
