@@ -44,14 +44,10 @@ class TextGenerator:
                 "keras_seq.generation.greedy and beam_search, from model.get_initial_state(source, capacity) on."
             )
         self.model, self.tokenizer, self._last_automaton = model, tokenizer, ()
-        if getattr(model, "is_exported", False):
+        if all(hasattr(model, name) for name in ("step", "get_initial_state", "context_length")):
             check_tokenizer(tokenizer, model)
-            self.sampling_loop = HostSamplingLoop(model)
-            self._step = model.step
-        elif all(hasattr(model, name) for name in ("step", "get_initial_state", "context_length")):
-            check_tokenizer(tokenizer, model)
-            self.sampling_loop = SamplingLoop(model)
-            self._step = compiled(model.step, model, reduce_retracing=True)
+            self.sampling_loop = (HostSamplingLoop if getattr(model, "is_exported", False) else SamplingLoop)(model)
+            self._step = compiled(model.step, model, reduce_retracing=True)  # that of an exported model as it is
         else:
             uncached = UncachedModel(model)
             check_tokenizer(tokenizer, model, uncached.vocabulary_size)

@@ -84,7 +84,7 @@ class ExportedReader:
     """Compute the logits of a text that grows, by an `ExportedModel`, whose state stays after what it has read."""
 
     def __init__(self, model):
-        self.model, self.vocabulary_size, self.context_length = model, model.vocabulary_size, model.context_length
+        self.model = model
         self._read, self._state = np.zeros((0, 0), "int32"), None
 
     def logits(self, ids) -> np.ndarray:

@@ -20,7 +20,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_seq.generation.sampling_loop import not_finite
+from keras_seq.generation.search import log_softmax
 from keras_seq.interpretability.activations import attention_weights, record_calls
 from keras_seq.layers import LSTM
 from keras_seq.layers.introspection import check_tokenizer, pre_activations
@@ -102,9 +102,7 @@ def trace_model(model: keras.Model, tokenizer, ids) -> ModelTrace:
     check_tokenizer(tokenizer, model)
     ids = np.asarray(ids)
     with record_calls(model.blocks, "call") as calls:
-        logits = _numpy(model(ids[None], training=False)[0]).astype("float64")
-    if np.isnan(logits).any():
-        raise not_finite()
+        log_p = log_softmax(model(ids[None], training=False)[0])
     attention = {name: weights[0] for name, weights in attention_weights(model, ids[None]).items()}
     activations, outputs = {}, {}
     for block, args, kwargs, y in calls:
@@ -114,9 +112,8 @@ def trace_model(model: keras.Model, tokenizer, ids) -> ModelTrace:
             outputs[block.name] = {"y": _numpy(y[0])}
     if not attention and not activations:
         activations = outputs
-    probabilities = np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
     tokens = tuple(tokenizer.decode([n]) for n in ids.tolist())
-    return ModelTrace(tokens, ids, probabilities, attention, activations, tokenizer.decode)
+    return ModelTrace(tokens, ids, np.exp(log_p), attention, activations, tokenizer.decode)
 
 
 def most_variable_units(signal, count: int) -> np.ndarray:

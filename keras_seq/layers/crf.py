@@ -52,7 +52,6 @@ class CRF(Layer):
     def __init__(self, initializer="zeros", **kwargs):
         super().__init__(**kwargs)
         self.initializer = keras.initializers.get(initializer)
-        self.supports_masking = True
         self.autocast = False  # emissions keep their precision
 
     def build(self, inputs_shape):
@@ -106,7 +105,6 @@ class ViterbiDecoder(Layer):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.autocast = False
 
     def build(self, inputs_shape):

@@ -30,10 +30,10 @@ class Dense(Layer, keras.layers.Dense):
         """Return the constructor's arguments; those of LoRA are left out, because a saved matrix includes it."""
         return {key: value for key, value in super().get_config().items() if key not in ("lora_rank", "lora_alpha")}
 
-    def build(self, inputs_shape):
+    def build(self, input_shape):
         """Create the matrix and the bias for inputs `[..., D]`."""
         rank, self.lora_rank = self.lora_rank, None  # which Keras would add before there is a matrix here
-        super().build(inputs_shape)
+        super().build(input_shape)
         self.kernel = self.weights[0]  # the bias is the second
         if rank:
             self.enable_lora(rank, self.lora_alpha)
@@ -95,7 +95,6 @@ class BlockDiagonalDense(Layer):
         self.use_bias = checks.boolean("use_bias", use_bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.supports_masking = True
 
     def build(self, inputs_shape):
         """Create the kernel and the bias for inputs `[B, T, D]`."""
@@ -193,7 +192,6 @@ class FeedForward(Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
         self.seed = seed
-        self.supports_masking = True
 
     def build(self, inputs_shape):
         """Create the matrices for inputs `[..., D]`."""

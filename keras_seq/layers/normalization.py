@@ -11,8 +11,9 @@ import math
 import keras
 from keras import ops
 
-from keras_seq.layers.base.layer import Layer
+from keras_seq.layers.base.layer import Layer, same_shape
 from keras_seq.ops import tensor_checks
+from keras_seq.ops.attention import batch_and_length
 from keras_seq.ops.position_wise import normalize
 from keras_seq.ops.tensor_checks import at_least_float32
 
@@ -21,6 +22,7 @@ class OverAxes(Layer):
     """Base class of normalizations over one or several axes, whose weights have the sizes of these axes."""
 
     loops_over_positions = False
+    compute_output_shape = same_shape
 
     def sizes(self, inputs_shape) -> tuple[int, ...]:
         """Check `axis` against the shape of the inputs, and return the sizes on these axes."""
@@ -103,7 +105,6 @@ class RMSNormalization(OverAxes, keras.layers.RMSNormalization):
 
     def __init__(self, axis=-1, epsilon: float = 1e-6, **kwargs):
         super().__init__(axis=axis, epsilon=epsilon, **kwargs)
-        self.supports_masking = True  # Keras's layer passes masks on but does not set this
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
@@ -157,12 +158,12 @@ def make_normalization(kind: str | None, epsilon: float | None = None, **kwargs)
 
 def split_heads(x, num_heads: int):
     """Return `[B, T, H K]` as `[B, T, H, K]`."""
-    return ops.reshape(x, (*ops.shape(x)[:2], num_heads, x.shape[-1] // num_heads))
+    return ops.reshape(x, (*batch_and_length(x), num_heads, x.shape[-1] // num_heads))
 
 
 def merge_heads(x):
     """Return `[B, T, H, V]` as `[B, T, H V]`."""
-    return ops.reshape(x, (*ops.shape(x)[:2], x.shape[2] * x.shape[3]))
+    return ops.reshape(x, (*batch_and_length(x), x.shape[2] * x.shape[3]))
 
 
 def normalize_heads(x, gamma, epsilon: float, beta=None, centered: bool = False):

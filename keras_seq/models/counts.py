@@ -29,16 +29,16 @@ from keras_seq.layers import (
     MinGRU,
     MinLSTM,
     RWKV7TimeMix,
+    SegmentEmbedding,
     SelectiveStateSpace,
 )
 from keras_seq.layers.attention.multi_head_attention import MultiHeadAttentionBase
 from keras_seq.layers.dense import BlockDiagonalDense
 from keras_seq.layers.introspection import iter_layers
 from keras_seq.layers.recurrent.base import RecurrentBase
-from keras_seq.models.language_model import LanguageModel
 
 TRAIN_MULTIPLIER = 3  # times the forward pass
-NO_MATMUL_LAYERS = (keras.layers.Embedding, LearnedPositions)
+NO_MATMUL_LAYERS = (keras.layers.Embedding, LearnedPositions, SegmentEmbedding)
 
 
 def flops_per_token(model, length: int, training: bool = False) -> int:
@@ -50,7 +50,7 @@ def flops_per_token(model, length: int, training: bool = False) -> int:
 def _layer_flops(layer, length):
     """Count the operations of a layer without those of its sublayers."""
     match layer:
-        case LanguageModel(head=None):
+        case keras.Model(head=None):
             return 2 * math.prod(layer.embedding.embeddings.shape)
         case keras.layers.Dense():
             return 2 * math.prod(layer.kernel.shape)

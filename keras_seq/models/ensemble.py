@@ -92,10 +92,7 @@ class Ensemble(NoKerasExport, TokenTargets, keras.Model):
         """Return the state before the first position of `batch_size` sequences; `capacity` as for `LanguageModel`."""
         return tuple(member.get_initial_state(batch_size, capacity) for member in self.members)
 
-    @property
-    def input_dtype(self):
-        """Return the dtype of ids, which Keras's `export` needs."""
-        return "int32"
+    input_dtype = "int32"  # of ids, for Keras's `export`
 
     def __call__(self, ids=None, *args, **kwargs):
         """Apply the model to ids `[B, T]`: a tensor, an array or a list."""

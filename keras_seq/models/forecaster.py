@@ -11,9 +11,8 @@ from keras import ops
 
 from keras_seq import checks, layers
 from keras_seq.layers.base.configuration import deserialized, own_arguments
-from keras_seq.layers.introspection import gives_no_sequence, has_implicit_state, is_non_causal, iter_layers
 from keras_seq.layers.residual import apply_sequentially, initial_states
-from keras_seq.models.laws import check_steps
+from keras_seq.models.laws import check_blocks, check_steps
 from keras_seq.ops import tensor_checks
 from keras_seq.ops.tensor_checks import at_least_float32
 
@@ -59,18 +58,7 @@ class Forecaster(keras.Model):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        for block in blocks:
-            if any(map(is_non_causal, iter_layers(block))):
-                raise ValueError(f"{block.name} cannot be a block of a forecaster: it reads later positions.")
-            if any(map(has_implicit_state, iter_layers(block))):
-                raise ValueError(
-                    f"{block.name} cannot be a block of a forecaster: its call takes and returns no state."
-                )
-            if any(map(gives_no_sequence, iter_layers(block))):
-                raise ValueError(
-                    f"{block.name} cannot be a block of a forecaster: it does not give one output for each position. "
-                    "Make the recurrent layer with return_sequences=True, and without return_state=True."
-                )
+        check_blocks(blocks, "forecaster")
         self.width = checks.positive_integer("width", width)
         self.num_outputs = checks.positive_integer("num_outputs", num_outputs)
         self.context_length = context_length

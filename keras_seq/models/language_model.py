@@ -10,17 +10,11 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.base.configuration import deserialized, own_arguments
-from keras_seq.layers.introspection import (
-    gives_no_sequence,
-    gives_probabilities,
-    has_implicit_state,
-    is_non_causal,
-    iter_layers,
-)
+from keras_seq.layers.base.configuration import own_arguments
+from keras_seq.layers.introspection import gives_probabilities, iter_layers
 from keras_seq.layers.recurrent.base import RecurrentBase
 from keras_seq.layers.residual import apply_sequentially, check_separates_documents, initial_states
-from keras_seq.models.laws import check_steps
+from keras_seq.models.laws import check_blocks, check_steps
 from keras_seq.models.quantization import Quantizable
 from keras_seq.models.token_ids import TokenTargets, as_ids, embed, validate_token_ids
 from keras_seq.ops import tensor_checks
@@ -28,10 +22,6 @@ from keras_seq.ops.position_wise import projects_table, rows_of_table
 from keras_seq.ops.tensor_checks import at_least_float32
 
 EMBEDDINGS = (keras.layers.Embedding, keras.layers.ReversibleEmbedding)  # a vector for each id, at every position alike
-NON_CAUSAL_MESSAGE = (
-    "it reads later positions, so it sees the id that it is to predict, and its loss means nothing. Use it for "
-    "tagging, or use a layer that reads forwards only."
-)
 
 
 def check_step(ids, state):
@@ -80,6 +70,8 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
             compiled code. Inside, the logits of such an id are NaN.
     """
 
+    layer_arguments = ("embedding", "blocks", "head")
+
     def __init__(
         self,
         embedding,
@@ -90,21 +82,7 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        for block in blocks:
-            if not isinstance(block, keras.layers.Layer):
-                raise ValueError(f"blocks holds {block!r}; expected layers from [B, T, D] to [B, T, D'].")
-            if any(map(is_non_causal, iter_layers(block))):
-                raise ValueError(f"{block.name} cannot be a block of a language model: {NON_CAUSAL_MESSAGE}")
-            if any(map(has_implicit_state, iter_layers(block))):
-                raise ValueError(
-                    f"{block.name} cannot be a block of a language model: its call takes and returns no "
-                    "state. Use a layer of keras_seq.layers, and wrap the model in Stateful to carry the state."
-                )
-            if any(map(gives_no_sequence, iter_layers(block))):
-                raise ValueError(
-                    f"{block.name} cannot be a block of a language model: it does not give one output for each "
-                    "position. Make the recurrent layer with return_sequences=True, and without return_state=True."
-                )
+        check_blocks(blocks, "language model")
         if len({id(block) for block in blocks}) < len(blocks):
             raise ValueError("blocks has the same layer twice; expected each once: each keeps a state of its own.")
         if head is not None and any(map(gives_probabilities, iter_layers(head))):
@@ -163,10 +141,7 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
         limits = [limit for limit in (capacity, self.context_length) if limit is not None]
         return initial_states(self.blocks, batch_size, **({"capacity": min(limits)} if limits else {}))
 
-    @property
-    def input_dtype(self):
-        """Return the dtype of ids, which Keras's `export` needs."""
-        return "int32"
+    input_dtype = "int32"  # of ids, for Keras's `export`
 
     def __call__(self, ids=None, *args, **kwargs):
         """Apply the model to ids `[B, T]`: a tensor, an array or a list."""
@@ -247,12 +222,3 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {**super().get_config(), **own_arguments(self, LanguageModel)}
-
-    @classmethod
-    def from_config(cls, config):
-        """Create the model and its layers from a config."""
-        config = deserialized(config, "embedding", "blocks", "head")
-        quantization = config.pop("quantization", None)
-        model = cls(**config)
-        model.quantization = quantization  # `build` reads it
-        return model

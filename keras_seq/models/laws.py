@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.base.state import has_explicit_state
-from keras_seq.layers.introspection import iter_layers
+from keras_seq.layers.introspection import gives_no_sequence, has_implicit_state, is_non_causal, iter_layers
 from keras_seq.layers.residual import apply_sequentially, initial_states
 from keras_seq.ops.tensor_checks import at_least_float32
 
@@ -122,12 +122,28 @@ def disabled():
         _enabled.reset(token)
 
 
-def unknown_layers(layer) -> list[keras.layers.Layer]:
-    """Return the layers in a layer, itself included, whose steps no test of keras_seq compares with their pass."""
-    return [inner for inner in iter_layers(layer, attributes=True) if not _is_known(inner)]
+BLOCK_LAWS = {  # what no layer in a block may be, and what is said of it
+    is_non_causal: "it reads later positions, so it sees the id or value that it is to predict, and its loss means "
+    "nothing. Use it for tagging, or use a layer that reads forwards only.",
+    has_implicit_state: "its call takes and returns no state. Use a layer of keras_seq.layers, and wrap the model in "
+    "Stateful to carry the state.",
+    gives_no_sequence: "it does not give one output for each position. Make the recurrent layer with "
+    "return_sequences=True, and without return_state=True.",
+}
+
+
+def check_blocks(blocks, kind: str) -> None:
+    """Raise unless blocks are causal layers that take and return their state and give an output at each position."""
+    for block in blocks:
+        if not isinstance(block, keras.layers.Layer):
+            raise ValueError(f"blocks holds {block!r}; expected layers from [B, T, D] to [B, T, D'].")
+        for breaks_law, reason in BLOCK_LAWS.items():
+            if any(map(breaks_law, iter_layers(block))):
+                raise ValueError(f"{block.name} cannot be a block of a {kind}: {reason}")
 
 
 def _is_known(layer):
+    """Return whether tests of keras_seq compare the steps of a layer with its pass."""
     if type(layer) is keras.layers.Rescaling:
         return np.ndim(layer.scale) == np.ndim(layer.offset) == 0  # arrays may hold a number for each position
     if not (_package(type(layer)) == "keras_seq" or type(layer) in POINTWISE):
@@ -142,7 +158,7 @@ def _package(value):
 
 def check_steps(layer, x: keras.KerasTensor, length: int | None) -> None:
     """Raise unless the steps of a built layer equal its whole pass."""
-    unknown = unknown_layers(layer)
+    unknown = [inner for inner in iter_layers(layer, attributes=True) if not _is_known(inner)]
     if not unknown or not _enabled.get():
         return
     length = min(length or MAX_LENGTH, MAX_LENGTH)

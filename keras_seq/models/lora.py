@@ -36,9 +36,9 @@ def set_trainable(model: keras.Model, patterns: list[str] | tuple[str, ...]) -> 
     chosen = _matching(weights, patterns)
     before = [(w, w.trainable, getattr(w, "was_trainable", False)) for w in weights.values()]
     for path, weight in weights.items():
-        _freeze(weight)
-        if path in chosen:
-            _thaw(weight)
+        was_trainable = weight.trainable or getattr(weight, "was_trainable", False)
+        weight.trainable = was_trainable and path in chosen
+        weight.was_trainable = was_trainable and path not in chosen  # what its user freezes from here on stays so
     if not model.trainable_weights:
         for weight, trainable, was_trainable in before:
             weight.trainable, weight.was_trainable = trainable, was_trainable
@@ -97,17 +97,6 @@ def merge_lora(model: keras.Model) -> None:
         weight.trainable = weight.__dict__.pop("trained_before_lora", weight.trainable)
 
 
-def _freeze(weight):
-    """Train a weight no longer, and remember whether it was trained."""
-    weight.was_trainable = weight.trainable or getattr(weight, "was_trainable", False)
-    weight.trainable = False
-
-
-def _thaw(weight):
-    weight.trainable = weight.trainable or getattr(weight, "was_trainable", False)
-    weight.was_trainable = False  # what its user freezes from here on stays so
-
-
 def save_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
     """Write the additions of a model and the weights trained beside them, and nothing else, to a safetensors file."""
     matrices = [matrix for _, layer in _layers(model, "lora") for matrix in layer.matrices.values()]
@@ -146,7 +135,9 @@ def load_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
         raise AdapterError(f"{path} has adapters of {name}; expected those of {', '.join(layers)}.")
     shapes = {key: weights[key].shape for key in modules_to_save}
     for name in names:
-        shapes |= _shapes(name, layers[name], rank)
+        for kernel, matrix in layers[name].matrices.items():
+            rows, columns = matrix.shape
+            shapes |= {f"{name}/{kernel}_lora_a": (rows, rank), f"{name}/{kernel}_lora_b": (rank, columns)}
     for key, shape in shapes.items():
         if key not in arrays or arrays[key].shape != shape or arrays[key].dtype not in SAVED_DTYPES:
             actual = f"{arrays[key].dtype} {list(arrays[key].shape)}" if key in arrays else "nothing"
@@ -194,11 +185,3 @@ def _adapters(model):
         for matrix in layer.matrices.values()
         for variable in matrix.lora_variables
     }
-
-
-def _shapes(path, layer, rank):
-    shapes = {}
-    for name, matrix in layer.matrices.items():
-        rows, columns = matrix.shape
-        shapes |= {f"{path}/{name}_lora_a": (rows, rank), f"{path}/{name}_lora_b": (rank, columns)}
-    return shapes

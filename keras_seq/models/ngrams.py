@@ -79,7 +79,7 @@ class NGramTable(ExplicitState):
 
     def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state=False):
         """Compute log p `[B, T, V]`."""
-        x, state, mask = self.prepare_inputs(inputs, state, mask)
+        x, state, mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         is_id = x == x
         ids = ops.cast(ops.concatenate([state, ops.where(is_id, x, -1.0)[..., 0]], axis=1), "int32")  # [B, n - 1 + T]
         if mask is None:

@@ -13,6 +13,7 @@ import dataclasses
 import keras
 
 from keras_seq import checks
+from keras_seq.layers.base.configuration import deserialized
 from keras_seq.layers.base.layer import GROUP, MODES
 from keras_seq.layers.introspection import named_layers
 from keras_seq.ops.dispatch import keras_export, refusal
@@ -67,6 +68,17 @@ class Quantizable(NoKerasExport):
     """Part of a Keras model that can be quantized, saved and loaded again; to be listed before its other base class."""
 
     quantization = None  # None, "int8" or "int4"
+    layer_arguments = ()  # names of the constructor's arguments that are layers, or lists of them
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Create the model and its layers from a config."""
+        config = deserialized(config, *cls.layer_arguments)
+        quantization = config.pop("quantization", None)
+        model = super().from_config(config, custom_objects=custom_objects)
+        model.quantization = quantization  # `build` reads it
+        model.build_quantized()
+        return model
 
     def quantize(self, mode: str = "int8", config=None, filters=None) -> None:
         """Store every matrix in 8 or 4 bits; `quantization_report` lists them."""

@@ -150,7 +150,6 @@ class _MaskSetter(keras.layers.Layer):
 
     def __init__(self, pad_token_id: int, **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.pad_token_id = pad_token_id
 
     def call(self, ids, x):
@@ -203,13 +202,3 @@ class TokenIdModel(Quantizable, TokenTargets, keras.Model):
         else:
             inputs = as_ids("ids", inputs)
         return super().__call__(inputs, *args, **kwargs)
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        """Create the model and its layers from a config."""
-        config = dict(config)
-        quantization = config.pop("quantization", None)
-        model = super().from_config(config, custom_objects=custom_objects)
-        model.quantization = quantization
-        model.build_quantized()
-        return model

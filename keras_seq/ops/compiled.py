@@ -22,7 +22,7 @@ import keras
 import numpy as np
 from keras import ops, tree
 
-from keras_seq.ops.dispatch import twins_enabled
+from keras_seq.ops.dispatch import on_cpu, twins_enabled
 
 
 def compiled(function: Callable, model, jit_compile: bool = False, reduce_retracing: bool = False) -> Callable:
@@ -104,12 +104,17 @@ def _torch(function, model):
 
 
 def xla_compiled(function: Callable) -> Callable:
-    """Return the function, compiled by XLA where TensorFlow traces it for a CPU; see `keras_seq.ops.xla`."""
-    if keras.backend.backend() != "tensorflow" or not twins_enabled():
-        return function
-    from keras_seq.ops import xla
+    """Return a function of tensors or lists of them, compiled by XLA where TensorFlow is about to trace it for a CPU.
 
-    return xla.xla_compiled(function)
+    It may assign variables. It should not contain large matmuls in bfloat16, which are slow in XLA.
+    """
+    if keras.backend.backend() != "tensorflow" or not twins_enabled() or not on_cpu():
+        return function
+    import tensorflow as tf
+
+    if tf.executing_eagerly():
+        return function  # it would be compiled again at every call
+    return tf.function(function, jit_compile=True, autograph=False)
 
 
 def traced(function: Callable, model) -> Callable[[], Callable]:

@@ -62,7 +62,7 @@ def optimized(function: Callable) -> Callable:
     def twin(*args, **kwargs):
         if _enabled:
             for device, supports, candidate in twins:
-                if (device is None or _IS_DEVICE[device]()) and supports(*args, **kwargs):
+                if (device is None or (device == "cpu") == on_cpu()) and supports(*args, **kwargs):
                     return candidate
         return None
 
@@ -150,9 +150,6 @@ def on_gpu() -> bool:
 def on_cpu() -> bool:
     """Return whether Keras has no GPU to compute on."""
     return not on_gpu()
-
-
-_IS_DEVICE = {"cpu": lambda: on_cpu(), "gpu": lambda: not on_cpu()}
 
 
 @functools.cache

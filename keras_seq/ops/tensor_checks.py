@@ -20,10 +20,10 @@ def at_least_float32(dtype) -> str:
 
 
 def where_valid(mask, x, otherwise: float = 0.0):
-    """Return `x [B, T, ...]` with another number where `mask [B, T]` is false; a mask of None changes nothing."""
+    """Return `x [B, T, ...]` with another number where `mask`, `[B, T]` or `[B]`, is false; None changes nothing."""
     if mask is None:
         return x
-    for _ in x.shape[2:]:
+    for _ in x.shape[len(mask.shape) :]:
         mask = ops.expand_dims(mask, -1)
     return ops.where(mask, x, otherwise)
 
@@ -240,10 +240,6 @@ def _mask_reader():
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class _MaskReader(keras.Layer):
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-
     def call(self, inputs, mask=None):
         return mask
 

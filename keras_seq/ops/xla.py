@@ -12,16 +12,6 @@ MIN_BATCH_TO_SPLIT = 8  # rows, for the XLA loops
 MIN_STATE_SIZE_TO_SPLIT = 2**14  # rows x units, for unrolled steps: below, building two graphs costs more time
 
 
-def xla_compiled(function):
-    """Return a function of tensors or lists of them, compiled by XLA if it is about to be traced for a CPU.
-
-    It may assign variables. It should not contain large matmuls in bfloat16, which are slow in XLA.
-    """
-    if tf.executing_eagerly() or not on_cpu():
-        return function  # eagerly it would be compiled again at every call
-    return tf.function(function, jit_compile=True, autograph=False)
-
-
 def is_large(x) -> bool:
     """Return whether x has a known and large number of elements, in a function that is being traced for a CPU."""
     size = x.shape.num_elements()
@@ -70,14 +60,9 @@ def to_time_major(x):
     return tf.transpose(x, (1, 0, 2))
 
 
-def reset_rows(state, reset_mask):
-    """Return `state [..., units]` with zeros where `reset_mask [...]` is true; unchanged if that is None."""
-    return state if reset_mask is None else tf.where(reset_mask[..., None], tf.zeros_like(state), state)
-
-
-def time_step(reset_mask, t):
-    """Return row t of `reset_mask [T, B]`, or None."""
-    return None if reset_mask is None else reset_mask[t]
+def reset_rows(state, reset_mask, t=...):
+    """Return `state [..., units]` with zeros where row t, or all, of `reset_mask [T, B]` is true; None changes none."""
+    return state if reset_mask is None else tf.where(reset_mask[t][..., None], tf.zeros_like(state), state)
 
 
 def differentiable_vjp(vjp, reference, args):

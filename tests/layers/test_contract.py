@@ -329,6 +329,15 @@ def test_a_config_revives_the_same_values(case):
             assert before == after or same_values(before, after), (name, before, after, value)
 
 
+@each
+def test_a_summary_of_a_model_of_ones_own_has_the_shape_of_the_output(case):
+    layer, y = layer_and_output(case)
+    model = keras.Model()
+    model.layer, model.built, lines = layer, True, []
+    model.summary(print_fn=lambda text, **_: lines.append(text))
+    assert f"({', '.join(map(str, y.shape))})" in "".join(lines)
+
+
 @others_are_rare(where=("tensorflow", "jax"))
 def test_a_saved_model_and_a_clone_give_the_same(case, tmp_path):
     model = model_of(case)

@@ -107,6 +107,15 @@ def test_every_language_model_at_its_defaults_costs_about_two_operations_a_weigh
         assert 1.9 < flops_per_token(model, 64) / model.count_params() < most, name
 
 
+def test_encoders_and_the_tied_head_of_an_encoder_decoder_are_counted():
+    bert, small, large = (
+        tiny_config(name, **SIZES).build_model(v) for name, v in (("bert", V), *[("seq2seq", n) for n in (V, 2 * V)])
+    )
+    matrices = sum(math.prod(w.shape) for w in bert.weights if w.path.endswith("kernel"))
+    assert flops_per_token(bert, T) == 2 * matrices + 2 * 4 * T * 8
+    assert flops_per_token(large, T) - flops_per_token(small, T) == 2 * V * 8
+
+
 def test_a_matrix_that_it_does_not_know_is_an_error():
     model = keras.Sequential([keras.layers.EinsumDense("bi,io->bo", 3)])
     model.build((None, 2))

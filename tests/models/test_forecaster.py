@@ -104,6 +104,7 @@ def test_the_first_values_of_paths_have_the_distribution_of_the_outputs_and_a_se
             "its call takes and returns no state",
         ),
         (lambda: Forecaster(8, [layers.GRU(8)], 3), "does not give one output for each position"),
+        (lambda: Forecaster(8, ["gru"], 3), "blocks holds 'gru'; expected layers"),
         (lambda: Forecaster(8, [layers.Dense(8)], 3, context_length=0), "context_length=0"),
         (lambda: forecaster("lstm")(series(), mask=np.full((B, T), -1e9)), "mask has the dtype float.*; expected bool"),
         (lambda: forecaster("lstm")(series(), mask=np.ones(T, bool)), r"mask has shape \(7,\)"),

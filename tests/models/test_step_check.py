@@ -146,7 +146,6 @@ REFUSED = {
 }  # fmt: skip
 REFUSAL = r"cannot be a part of a language model: its outputs position by position differ by \d+ % from .* state"
 FIXED = {  # layers of Keras that take as many positions as they were built for
-    "a normalization over time": lambda: of(keras.layers.LayerNormalization(axis=1)),
     "a product over positions": lambda: of(keras.layers.EinsumDense("btd,ts->bsd", (16, D))),
     "a scale for each position": lambda: of(keras.layers.Rescaling(np.linspace(1, 2, 16)[:, None])),
     "a reshape": lambda: of(keras.layers.Reshape((16, D))),

@@ -79,21 +79,17 @@ def append_to_cache(cache, slots):
         )
     length = ops.cast(length, "int32")
     new_length = length + ops.shape(slots["key"])[1]
-    value = ops.where(new_length <= ops.shape(cache["key"])[1], slots["value"], float("nan"))
-    written = {name: _write(cache[name], length, new) for name, new in (slots | {"value": value}).items()}
+    slots = slots | {"value": ops.where(new_length <= ops.shape(cache["key"])[1], slots["value"], float("nan"))}
+    written = {n: write_slots(cache[n], length, ops.cast(new, cache[n].dtype)) for n, new in slots.items()}
     return {**written, "length": new_length}
-
-
-def _write(slots, start, new):
-    """Replace `[B, T, ...]` of the slots `[B, S, ...]`, from a slot on that may be unknown."""
-    return write_slots(slots, start, ops.cast(new, slots.dtype))
 
 
 def appended_segments(cache, segments):
     """Return the number of the document of every slot, `[B, S]`, 0 for those filled already; or None."""
     if segments is None:
         return None
-    return _write(ops.zeros_like(ops.cast(cache["position"], "int32")), ops.cast(cache["length"], "int32"), segments)
+    earlier = ops.zeros_like(ops.cast(cache["position"], "int32"))
+    return write_slots(earlier, ops.cast(cache["length"], "int32"), ops.cast(segments, "int32"))
 
 
 def without_earlier_documents(cache, segments):
@@ -102,11 +98,6 @@ def without_earlier_documents(cache, segments):
     position = ops.where(is_last, cache["position"], -1)
     slots = {name: where_valid(is_last, cache[name]) for name in ("key", "value")}
     return {**cache, **slots, "position": position}
-
-
-def finite_slots(k, v):
-    """Return which slots `[B, S]` hold numbers, of keys `[B, S, G, K]` and values `[B, S, G, K']`."""
-    return ops.logical_and(*(ops.all(ops.isfinite(part), axis=(2, 3)) for part in (k, v)))
 
 
 def append_to_window(cache, slots, is_masked: bool, segments=None):

@@ -15,26 +15,22 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.attention.cache import finite_slots
-from keras_seq.layers.base.layer import Layer, freeze_inner_layers
+from keras_seq.layers.base.layer import Layer, freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import check_state, nan_where_attended, shapes, with_nan
 from keras_seq.layers.dense import inner_dense, scaled
-from keras_seq.layers.normalization import make_normalization
+from keras_seq.layers.normalization import make_normalization, merge_heads, split_heads
 from keras_seq.ops import tensor_checks
-from keras_seq.ops.attention import batch_and_length, checked_attention_inputs, masked_attention, softmax_attention
+from keras_seq.ops.attention import checked_attention_inputs, finite_slots, masked_attention, softmax_attention
 from keras_seq.ops.tensor_checks import where_valid
 
 QK_NORMALIZATIONS = ("rms", "zero_centered_rms")
-
-
-def _split_heads(x, num_heads, key_dim):
-    return ops.reshape(x, (*batch_and_length(x), num_heads, key_dim))
 
 
 class MultiHeadAttentionBase(Layer):
     """Base class of self-attention and cross-attention: their arguments and the four projections."""
 
     loops_over_positions = False
+    compute_output_shape = same_shape
 
     def __init__(
         self,
@@ -73,7 +69,6 @@ class MultiHeadAttentionBase(Layer):
         self.output_initializer = keras.initializers.get(output_initializer)
         self.seed = seed
         self.scale = None if scale is None else checks.positive_number("scale", scale)
-        self.supports_masking = True
 
     def build_projections(self, query_dim: int, context_dim: int):
         """Create the projections, of queries from one width and of keys and values from another, and normalizations."""
@@ -107,14 +102,14 @@ class MultiHeadAttentionBase(Layer):
 
     def project_query(self, x):
         """Compute the queries `[B, T, H, K]` of `x [B, T, D]`."""
-        q = _split_heads(self.query_dense(x), self.num_heads, self._key_dim)
+        q = split_heads(self.query_dense(x), self.num_heads)
         q = self.query_normalization(q) if self.use_qk_norm else q
         return q if self._query_factor is None else q * self._query_factor
 
     def project_key_value(self, x):
         """Compute keys `[B, S, G, K]` and values `[B, S, G, K']` of `x [B, S, D]`, with G key and value heads."""
-        k = _split_heads(self.key_dense(x), self._num_kv_heads, self._key_dim)
-        v = _split_heads(self.value_dense(x), self._num_kv_heads, self._value_dim)
+        k = split_heads(self.key_dense(x), self._num_kv_heads)
+        v = split_heads(self.value_dense(x), self._num_kv_heads)
         return self.key_normalization(k) if self.use_qk_norm else k, v
 
     def project_all(self, x):
@@ -143,7 +138,7 @@ class MultiHeadAttentionBase(Layer):
 
     def project_output(self, y, gate=None):
         """Concatenate the heads `[B, T, H, K']`, times sigmoid of `gate [B, T, H K']`, and project: `[B, T, D]`."""
-        y = ops.reshape(y, (*batch_and_length(y), self.num_heads * self._value_dim))
+        y = merge_heads(y)
         return self.output_dense(y if gate is None else y * ops.sigmoid(gate))
 
 
@@ -264,14 +259,9 @@ class CrossAttention(MultiHeadAttentionBase):
             allowed = ops.logical_and(allowed, attention_mask)
         q, k, v = self.project_query(x), state["key"], state["value"]
         if attention_mask is not None:  # a weight of 0 times NaN is NaN
-            is_finite = finite_slots(k, v)
-            k, v = where_valid(is_finite, k), where_valid(is_finite, v)
+            is_finite, k, v = finite_slots(k, v)
         y, scores = self.attend(q, k, v, allowed, None, training, return_attention_scores)
         if attention_mask is not None:
             y, _ = with_nan(nan_where_attended(ops.logical_not(is_finite), allowed), y)
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y
-
-    def compute_output_shape(self, inputs_shape, context_shape=None) -> tuple:
-        """Return the shape of the inputs, `[B, T, D]`."""
-        return tuple(inputs_shape)

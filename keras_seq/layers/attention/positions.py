@@ -45,12 +45,7 @@ class AdditivePositions(Layer):
     """Base class of layers that add a vector by position; it counts the positions."""
 
     loops_over_positions = False
-
     compute_output_shape = same_shape
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
 
     def position_vectors(self, positions, length, start):
         """Compute the vectors to add, `[T, D]` or `[B, T, D]`, for positions `[T]` or `[B, T]`; subclasses define it.
@@ -217,10 +212,10 @@ class SegmentEmbedding(Layer):
     """
 
     loops_over_positions = False
+    compute_output_shape = same_shape
 
     def __init__(self, num_segments: int = 2, embeddings_initializer="uniform", **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.num_segments = checks.positive_integer("num_segments", num_segments)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
@@ -242,7 +237,3 @@ class SegmentEmbedding(Layer):
         is_valid = ops.logical_and(segment_ids >= 0, segment_ids < self.num_segments)
         rows = ops.take(self.embeddings, ops.where(is_valid, segment_ids, 0), axis=0)
         return x + ops.cast(ops.where(ops.expand_dims(is_valid, -1), rows, float("nan")), x.dtype)
-
-    def compute_output_shape(self, inputs_shape, segment_ids_shape=None) -> tuple:
-        """Return the shape of the inputs, `[B, T, D]`."""
-        return tuple(inputs_shape)

@@ -20,7 +20,6 @@ from keras_seq.layers.attention.cache import (
     cache_shapes,
     decay_sums_before,
     empty_cache,
-    finite_slots,
     full_cache,
     in_order,
     next_position,
@@ -37,6 +36,7 @@ from keras_seq.ops.attention import (
     compute_attention_mask,
     compute_positions,
     decay_bias,
+    finite_slots,
     segment_numbers,
 )
 from keras_seq.ops.tensor_checks import where_valid
@@ -301,8 +301,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         if return_state and is_first_call and self.sliding_window is not None and mask is not None:
             state = in_order(state)
         if is_finite is not None:
-            is_finite = finite_slots(k, v)
-            k, v = where_valid(is_finite, k), where_valid(is_finite, v)
+            is_finite, k, v = finite_slots(k, v)
 
         # without masks or biases, causal attention has kernels of its own
         bias = None

@@ -14,7 +14,7 @@ from keras_seq import checks
 from keras_seq.layers.attention.multi_head_attention import CrossAttention
 from keras_seq.layers.attention.relative_positions import deserialize_positions
 from keras_seq.layers.attention.self_attention import MultiHeadSelfAttention
-from keras_seq.layers.base.layer import Layer, freeze_inner_layers
+from keras_seq.layers.base.layer import Layer, freeze_inner_layers, same_shape
 from keras_seq.layers.base.state import shapes
 from keras_seq.layers.dense import FeedForward, GatedFeedForward, gelu_tanh
 from keras_seq.layers.normalization import NORMALIZATIONS, make_normalization
@@ -89,6 +89,7 @@ class TransformerBlock(Layer):
     """
 
     loops_over_positions = False
+    compute_output_shape = same_shape
 
     def __init__(
         self,
@@ -137,7 +138,6 @@ class TransformerBlock(Layer):
         self.num_key_value_heads = num_key_value_heads
         self.sliding_window = sliding_window
         self.residual_initializer = keras.initializers.get(residual_initializer)
-        self.supports_masking = True
 
         common = {"output_initializer": self.residual_initializer, "dtype": self.dtype_policy}
         heads = {
@@ -292,10 +292,6 @@ class TransformerBlock(Layer):
     def _residual(self, x, h, sublayer, training):
         x = x + (self.dropout_layer(h, training=training) if self.dropout else h)
         return x if self.norm_first else self.normalizations[sublayer](x)
-
-    def compute_output_shape(self, inputs_shape, context_shape=None) -> tuple:
-        """Return the shape of the inputs, `[B, T, D]`."""
-        return tuple(inputs_shape)
 
 
 def _or_default(name, value, default):

@@ -176,12 +176,12 @@ SPELLINGS = {  # of arguments in Keras, KerasHub, PyTorch, transformers and tuto
 class Layer(keras.layers.Layer):
     """Base class of layers whose inputs are a dense tensor of real numbers.
 
-    Integers and booleans are real numbers too: `call` converts them by `tensor_checks.real`, so that a layer computes
-    of integers what it computes of the same numbers as floats. Each argument of the constructor is an attribute of the
-    same name, from which the config is made. `enable_lora` and `quantize` are those of `keras.layers.Dense`, for all
-    matrices of a layer, but that activations are not rounded.
+    `call` converts integers and booleans by `tensor_checks.real`, and computes of them what it computes of floats. Each
+    argument of the constructor is an attribute of the same name, from which the config is made. `enable_lora` and
+    `quantize` are those of `keras.layers.Dense`, for all matrices of a layer, but that activations are not rounded.
     """
 
+    supports_masking = True  # masks are passed on
     loops_over_positions = True  # in Python, so that a trace by torch has one length; layers inside say it themselves
     matrices = types.MappingProxyType({})  # the layer's own, by name
 
@@ -395,6 +395,6 @@ def layers_in(values) -> list:
     return [layer for layers in lists for layer in layers if isinstance(layer, keras.layers.Layer)]
 
 
-def same_shape(layer, inputs_shape) -> tuple:
+def same_shape(layer, inputs_shape, *other_shapes, **named_shapes) -> tuple:
     """Return the shape of the inputs, `[B, T, D]`; a layer that keeps it sets `compute_output_shape = same_shape`."""
     return tuple(inputs_shape)

@@ -159,7 +159,6 @@ class ExplicitState(Layer):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.autocast = False  # autocast would also cast the state, which is wider than the compute dtype
 
     def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
@@ -187,10 +186,6 @@ class ExplicitState(Layer):
         y, state = self(ops.expand_dims(x, 1), state=state, return_state=True)
         return y[:, 0], state
 
-    def compute_mask(self, inputs, mask=None):
-        """Return the mask unchanged."""
-        return mask
-
 
 # Keep NaN and infinity within their document: 0 times NaN is NaN, so a decay or a weight of 0 separates nothing.
 #
@@ -217,7 +212,7 @@ def finite_inputs(x, state, reset_mask, largest: float = math.inf):
         begins_finite = ops.logical_and(begins_finite, of_rows)
 
     def finite(tensor):
-        return ops.where(_with_axes(begins_finite, tensor), tensor, 0.0) if _is_float(tensor) else tensor
+        return where_valid(begins_finite, tensor) if _is_float(tensor) else tensor
 
     is_nan = nan_to_the_end(is_finite, reset_mask, ops.cast(ops.logical_not(begins_finite), "int32"))
     return where_valid(is_finite, x), tree.map_structure(finite, state), is_nan
@@ -240,7 +235,7 @@ def with_nan(is_nan, y, state=None):
         return y, state
 
     def put(is_nan, x):
-        return ops.where(_with_axes(is_nan, x), float("nan"), x) if _is_float(x) else x
+        return where_valid(ops.logical_not(is_nan), x, float("nan")) if _is_float(x) else x
 
     return put(is_nan, y), None if state is None else tree.map_structure(lambda x: put(is_nan[:, -1], x), state)
 
@@ -258,10 +253,3 @@ def join_finite(y, flags):
 
 def _is_float(tensor):
     return "float" in tensor_checks.dtype_of(tensor)
-
-
-def _with_axes(rows, x):
-    """Return a tensor with axes of size 1 appended, as many as x has."""
-    for _ in range(len(x.shape) - len(rows.shape)):
-        rows = ops.expand_dims(rows, -1)
-    return rows

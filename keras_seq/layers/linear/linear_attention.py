@@ -213,11 +213,6 @@ class GatedDeltaNet(TokenMixer):
         self.scale = self._vector("scale", self._head_shape[2:], "ones")
         self.output_dense = self._dense("output", values, width, initializer=self.output_initializer)
 
-    def get_initial_state(self, batch_size):
-        """Return zeros: the last inputs of the convolution, and S `[B, H, K, V]`."""
-        s = ops.zeros((batch_size, *self._head_shape), self.state_dtype)
-        return self.convolution.get_initial_state(batch_size), s
-
     def sequence(self, x, state, mask, reset_mask):
         """Compute the outputs `[B, T, D]` and the next state."""
         last_inputs, s = state
@@ -287,8 +282,6 @@ class KimiDeltaAttention(TokenMixer):
         self.kernel_size = kernel_size
         self.epsilon = checks.positive_number("epsilon", epsilon)
         self.convolution = CausalDepthwiseConv1D(kernel_size, dtype=self.dtype_policy, name="convolution")
-
-    get_initial_state = GatedDeltaNet.get_initial_state
 
     def build_weights(self, width):
         """Create the weights for inputs of this width."""

@@ -192,6 +192,7 @@ class Mamba2(TokenMixer):
     def build_weights(self, width):
         """Create the weights for inputs of this width."""
         inner, shared = self.num_heads * self.head_dim, 2 * self.num_groups * self.state_dim
+        self._head_shape = self.num_heads, self.state_dim, self.head_dim
         self.input_dense = self._dense("input", width, 2 * inner)
         self.bc_dense = self._dense("bc", width, shared)
         self.dt_dense = self._dense("dt", width, self.num_heads)
@@ -201,11 +202,6 @@ class Mamba2(TokenMixer):
         self.skip = self._vector("skip", (self.num_heads,), "ones")
         self.scale = self._vector("scale", (inner,), "ones")
         self.output_dense = self._dense("output", inner, width, initializer=self.output_initializer)
-
-    def get_initial_state(self, batch_size):
-        """Return zeros: the last inputs of the convolution, and S `[B, H, N, P]`."""
-        shape = (batch_size, self.num_heads, self.state_dim, self.head_dim)
-        return self.convolution.get_initial_state(batch_size), ops.zeros(shape, self.state_dtype)
 
     def sequence(self, x, state, mask, reset_mask):
         """Compute the outputs `[B, T, D]` and the next state."""

@@ -64,6 +64,11 @@ class TokenMixer(ExplicitState):
         self.build_weights(width)
         freeze_inner_layers(self)
 
+    def get_initial_state(self, batch_size):
+        """Return zeros: the last inputs of the convolution, and the matrices of the heads, of `_head_shape`."""
+        s = ops.zeros((batch_size, *self._head_shape), self.state_dtype)
+        return self.convolution.get_initial_state(batch_size), s
+
     def _dense(self, name, width, units, use_bias=None, initializer=None):
         initializer = self.kernel_initializer if initializer is None else initializer
         return inner_dense(self, name, width, units, self.use_bias if use_bias is None else use_bias, initializer)

@@ -51,15 +51,14 @@ class KerasCell(keras.layers.Layer):
 class RNNInterface(Layer):
     """Base class of recurrent layers.
 
-    A subclass defines `get_initial_state(batch_size)`, `units`, the names `state_parts` of the tensors of its state,
-    and `sequence(x, state, mask, training, projected_inputs, reset_mask) -> (y [B, T, units], state)`. The dict
-    `unsupported_arguments` maps each Keras argument that it does not support to a remedy for the error message. Keras's
-    `implementation` is ignored, and `stateful` must be False.
+    A subclass defines `units`, a `kernel` and a `bias`, the names `state_parts` of the tensors of its state, if that is
+    not h, with `get_initial_state(batch_size)`, and
+    `sequence(x, state, mask, training, projected_inputs, reset_mask) -> (y [B, T, units], state)`.
+    Keras's `implementation` is ignored, and `stateful` must be False.
     """
 
     stateful, states = False, None  # read by Keras's wrappers
     state_parts = ("h",)
-    unsupported_arguments = types.MappingProxyType({})
 
     def __init__(
         self,
@@ -77,10 +76,7 @@ class RNNInterface(Layer):
                 f"{class_name} does not support stateful=True; use Stateful({class_name}(...), batch_size=...), which "
                 "carries the state from batch to batch in training."
             )
-        for name in kwargs.keys() & self.unsupported_arguments.keys():
-            raise ValueError(f"{class_name} does not support {name}=: {self.unsupported_arguments[name]}.")
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.autocast = False  # autocast would also cast the state, which is wider than the compute dtype
         self.return_sequences = checks.boolean("return_sequences", return_sequences)
         self.return_state = checks.boolean("return_state", return_state)
@@ -156,6 +152,20 @@ class RNNInterface(Layer):
         y, state = self(ops.expand_dims(x, 1), state=state, return_state=True)
         return y[:, 0] if self.return_sequences else y, state
 
+    def get_initial_state(self, batch_size):
+        """Return the zero state h `[B, units]`."""
+        return ops.zeros((batch_size, self.units), self.state_dtype)
+
+    def project_inputs(self, x):
+        """Compute the input part `[B, T, gates units]` of the pre-activations, each time step from its own input."""
+        return self._add_bias(ops.matmul(x, self._cast(self.kernel)), self.bias)
+
+    def _add_bias(self, z, bias):
+        return z if bias is None else z + self._cast(bias)
+
+    def _cast(self, weight):
+        return ops.cast(weight, self.compute_dtype)
+
     def compute_mask(self, inputs, mask=None):
         """Return the mask in the order of the outputs, or None if only the last output is returned."""
         if mask is None or not self.return_sequences:
@@ -210,13 +220,12 @@ class RecurrentBase(RNNInterface):
 
     A subclass sets `num_gates` and defines `scan(z, state, mask, recurrent_dropout_mask, reset_mask) -> (y, state)`,
     where z is `[B, T, gates units]`, the dropout mask `[B, units]`, or None, multiplies h before the recurrent matmul,
-    and the state is set to zeros where the reset mask `[B, T]`, or None, is true. It may define `keras_layer_class`,
-    the Keras layer with the same weights that cuDNN and torch can run. The arguments are described in `LSTM`.
+    and the state is set to zeros where the reset mask `[B, T]`, or None, is true. It may set `fused_kind`, the name of
+    its formula in `fused_rnn`, which cuDNN and torch can run. The arguments are described in `LSTM`.
     """
 
     kernel, recurrent_kernel = MatrixAttribute(), MatrixAttribute()
     num_gates = 1
-    keras_layer_class = None
 
     def __init__(
         self,
@@ -270,14 +279,9 @@ class RecurrentBase(RNNInterface):
         activations = exportable(self.activation), exportable(self.recurrent_activation)
         return None if activations == (keras.activations.tanh, keras.activations.sigmoid) else activations
 
-    @property
-    def has_fused_formula(self) -> bool:
-        """Return whether cuDNN and torch have this formula of an LSTM or a GRU, and `use_cudnn` allows them."""
-        return self.activations is None and self.use_bias and self.use_cudnn is not False
-
-    def build(self, input_shape):
+    def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        width = self._read_width(input_shape)
+        width = self._read_width(inputs_shape)
         columns = self.num_gates * self.units
         self.kernel = self._weight("kernel", (width, columns), self.kernel_initializer)
         self.recurrent_kernel = self._weight("recurrent_kernel", (self.units, columns), self.recurrent_initializer)
@@ -308,8 +312,7 @@ class RecurrentBase(RNNInterface):
             recurrent_dropout_mask = self._dropout_mask((batch_size, self.units), self.recurrent_dropout)
         masks = mask, recurrent_dropout_mask, reset_mask
         if self._has_fused_rnn and x.shape[1] != 1 and all(one is None for one in masks):
-            kind = "lstm" if self.keras_layer_class is keras.layers.LSTM else "gru"
-            args = kind, x, state, self.kernel, self.recurrent_kernel, self.bias, training
+            args = self.fused_kind, x, state, self.kernel, self.recurrent_kernel, self.bias, training
             if fused_rnn.twin(*args):  # it rearranges the weights, which is longer than a single time step
                 return fused_rnn(*args)
         return self.scan(
@@ -327,19 +330,10 @@ class RecurrentBase(RNNInterface):
 
     @property
     def _has_fused_rnn(self):
-        """Return whether the class itself has a Keras layer of its formula: a subclass may compute something else."""
-        is_plain = self.matrix_mode is None
-        return is_plain and "keras_layer_class" in vars(type(self)) and self.keras_layer_class is not None
-
-    def project_inputs(self, x):
-        """Compute the input part `[B, T, gates units]` of the pre-activations, each time step from its own input."""
-        return self._add_bias(ops.matmul(x, self._cast(self.kernel)), self.bias)
-
-    def _add_bias(self, z, bias):
-        return z if bias is None else z + self._cast(bias)
-
-    def _cast(self, weight):
-        return ops.cast(weight, self.compute_dtype)
+        """Return whether cuDNN and torch have the formula of the class itself: a subclass may compute another one."""
+        if "fused_kind" not in vars(type(self)) or self.use_cudnn is False or self.matrix_mode is not None:
+            return False
+        return self.activations is None and self.use_bias and getattr(self, "reset_after", True)  # as cuDNN's GRU
 
     def _dropout_mask(self, shape, rate):
         return keras.random.dropout(ops.ones(shape, self.compute_dtype), rate, seed=self.seed_generator)

@@ -44,6 +44,7 @@ class GRU(RecurrentBase):
     """
 
     num_gates = 3
+    fused_kind = "gru"
 
     def __init__(
         self,
@@ -65,19 +66,10 @@ class GRU(RecurrentBase):
         """Return the shape of the bias; with `reset_after` it has a second row, for the recurrent matmul."""
         return (2, 3 * self.units) if self.reset_after else (3 * self.units,)
 
-    def get_initial_state(self, batch_size):
-        """Return the zero state h `[B, units]`."""
-        return ops.zeros((batch_size, self.units), self.state_dtype)
-
     def project_inputs(self, x):
         """Compute the input part `[B, T, 3 units]` of the pre-activations."""
         bias = self.bias[0] if self.use_bias and self.reset_after else self.bias
         return self._add_bias(ops.matmul(x, self._cast(self.kernel)), bias)
-
-    @property
-    def keras_layer_class(self):
-        """Return the Keras layer with the same formula (reset after the matmul), or None."""
-        return keras.layers.GRU if self.reset_after and self.has_fused_formula else None
 
     def scan(self, z, h, mask, recurrent_dropout_mask, reset_mask=None):
         """Compute all time steps from the projected inputs `[B, T, 3 units]`: `(y [B, T, units], h)`."""

@@ -89,6 +89,7 @@ class LSTM(RecurrentBase):
 
     num_gates = 4
     state_parts = ("h", "c")
+    fused_kind = "lstm"
 
     def __init__(
         self,
@@ -113,11 +114,6 @@ class LSTM(RecurrentBase):
         if name != "bias" and keras.backend.backend() == "torch":
             initializer = functools.partial(_as_stored, keras.initializers.get(initializer))
         return super()._weight(name, shape, initializer)
-
-    @property
-    def keras_layer_class(self):
-        """Return the Keras layer with the same formula, or None."""
-        return keras.layers.LSTM if self.has_fused_formula else None
 
     def get_initial_state(self, batch_size):
         """Return the zero state `(h [B, units], c [B, units])`."""
@@ -191,9 +187,9 @@ class LayerNormLSTM(RecurrentBase):
         self.unit_forget_bias = checks.boolean("unit_forget_bias", unit_forget_bias)
         self.epsilon = checks.positive_number("epsilon", epsilon)
 
-    def build(self, input_shape):
+    def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        super().build(input_shape)
+        super().build(inputs_shape)
         for name, size, initializer in (
             ("kernel_gamma", 4 * self.units, "ones"),
             ("recurrent_gamma", 4 * self.units, "ones"),

@@ -49,7 +49,6 @@ class MinimalRNN(RNNInterface):
 
     kernel = MatrixAttribute()
     num_gates = 2
-    unsupported_arguments = UNSUPPORTED_ARGUMENTS
 
     def __init__(
         self,
@@ -63,6 +62,8 @@ class MinimalRNN(RNNInterface):
         bias_constraint=None,
         **kwargs,
     ):
+        for name in kwargs.keys() & UNSUPPORTED_ARGUMENTS.keys():
+            raise ValueError(f"{type(self).__name__} does not support {name}=: {UNSUPPORTED_ARGUMENTS[name]}.")
         super().__init__(**kwargs)
         self.units = checks.positive_integer("units", units)
         self.use_bias = checks.boolean("use_bias", use_bias)
@@ -73,9 +74,9 @@ class MinimalRNN(RNNInterface):
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
         self.bias_constraint = keras.constraints.get(bias_constraint)
 
-    def build(self, input_shape):
+    def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        width = self._read_width(input_shape)
+        width = self._read_width(inputs_shape)
         columns = self.num_gates * self.units
         self.kernel = self._weight("kernel", (width, columns))
         self.bias = self._weight("bias", (columns,)) if self.use_bias else None
@@ -83,10 +84,6 @@ class MinimalRNN(RNNInterface):
     def _weight(self, name, shape):
         rules = {rule: getattr(self, f"{name}_{rule}") for rule in ("initializer", "regularizer", "constraint")}
         return self.add_weight(shape=shape, name=name, **rules)
-
-    def get_initial_state(self, batch_size):
-        """Return the zero state h `[B, units]`."""
-        return ops.zeros((batch_size, self.units), self.state_dtype)
 
     def sequence(self, x, h, mask, training: bool | None = None, projected_inputs=None, reset_mask=None):
         """Compute the outputs `[B, T, units]` at all time steps, and the last state."""
@@ -100,11 +97,6 @@ class MinimalRNN(RNNInterface):
             log_a = ops.where(ops.expand_dims(reset_mask, -1), LOG_ZERO, log_a)
         h = log_linear_recurrence(log_a, log_b, h)
         return h, h[:, -1]
-
-    def project_inputs(self, x):
-        """Compute the pre-activations of all time steps, `[B, T, gates units]`."""
-        z = ops.matmul(x, ops.cast(self.kernel, self.compute_dtype))
-        return z if self.bias is None else z + ops.cast(self.bias, self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

@@ -77,7 +77,6 @@ class Bidirectional(Layer):
             raise ValueError(f"layer={layer!r}; expected a layer of one direction, e.g. LSTM(8).")
         if backward_layer is not None and not isinstance(backward_layer, keras.layers.Layer):
             raise ValueError(f"backward_layer={backward_layer!r}; expected a layer with go_backwards=True, or None.")
-        self.supports_masking = True
         self.autocast = False  # the layers cast their inputs
         self.merge_mode = checks.one_of("merge_mode", merge_mode, MERGE_MODES)
         self.layer = layer
@@ -243,7 +242,6 @@ class Stateful(Layer):
             raise ValueError(f"{layer.name} has return_state=True; expected False, because Stateful holds the state.")
         if getattr(layer, "go_backwards", False):
             raise ValueError(f"{layer.name} has go_backwards=True; expected False, because batches continue forwards.")
-        self.supports_masking = True
         self.autocast = False  # the wrapped layer casts its inputs; the state keeps its own dtypes
         self.layer = layer
         self.batch_size = checks.positive_integer("batch_size", batch_size)

@@ -217,7 +217,6 @@ class BertConfig:
         Raises:
             ValueError: `vocabulary_size` is not a positive integer, or embedding_dim not a multiple of num_heads.
         """
-        checks.positive_integer("vocabulary_size", vocabulary_size)
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         segment_ids = keras.Input((None,), dtype="int32", name="segment_ids")
         normal = keras.initializers.RandomNormal(stddev=0.02)
@@ -303,7 +302,6 @@ class BiLSTMConfig:
         Raises:
             ValueError: `vocabulary_size` is not a positive integer.
         """
-        checks.positive_integer("vocabulary_size", vocabulary_size)
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         ids = TokenIdCheck(vocabulary_size, name="token_id_check")(token_ids)
         x = keras.layers.Embedding(vocabulary_size, self.embedding_dim, mask_zero=True, dtype=dtype, name="embedding")(

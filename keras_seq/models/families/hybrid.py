@@ -268,9 +268,6 @@ class Qwen35Config(_PublishedHybridConfig):
 # write to the residual stream start at zero.
 
 
-KINDS = "ardgkm"
-
-
 @register("hybrid", tiny={"num_layers": 2, "pattern": "ra"}, learning_rate=0.01)
 @dataclasses.dataclass(frozen=True)
 class HybridConfig(MixerModelConfig):
@@ -296,7 +293,7 @@ class HybridConfig(MixerModelConfig):
 
     def __post_init__(self):
         """Check the fields."""
-        checks.pattern("pattern", self.pattern, KINDS)
+        checks.pattern("pattern", self.pattern, "ardgkm")
         check_fields(self, HybridConfig)
         super().__post_init__()
 

@@ -16,7 +16,7 @@ from typing import Literal
 
 import keras
 
-from keras_seq import checks, layers
+from keras_seq import layers
 from keras_seq.models.config import check_fields, register
 from keras_seq.models.families.transformer import ACTIVATIONS
 from keras_seq.models.token_ids import InvalidIdsToNaN, TokenIdCheck, TokenIdModel
@@ -97,7 +97,6 @@ class ModernBertConfig:
             ValueError: `vocabulary_size` is not a positive integer, `pad_token_id` is not below it, or embedding_dim is
                 not an even multiple of num_heads.
         """
-        checks.positive_integer("vocabulary_size", vocabulary_size)
         padding, options = {"pad_token_id": self.pad_token_id}, {"dtype": dtype}
         # the mask is that of InvalidIdsToNaN; an embedding without one warns where it is a head and gets it
         is_masked = self.pad_token_id is not None

@@ -16,7 +16,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks, layers
-from keras_seq.layers.base.configuration import deserialized, own_arguments
+from keras_seq.layers.base.configuration import own_arguments
 from keras_seq.layers.base.state import check_state, shapes
 from keras_seq.models.config import check_fields, register
 from keras_seq.models.counts import count_block_params
@@ -68,6 +68,8 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
             inputs are not such a dict, an id is not in the vocabulary, or there are more target positions than the
             state's capacity. Inside compiled code invalid ids and too many positions give NaN.
     """
+
+    layer_arguments = ("embedding", "encoder", "decoder", *LAYERS)
 
     def __init__(
         self,
@@ -273,15 +275,6 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
         arguments = own_arguments(self, EncoderDecoder)
         defaults = [name for name, default in OPTIONAL.items() if arguments[name] == default]
         return {**super().get_config(), **{name: v for name, v in arguments.items() if name not in defaults}}
-
-    @classmethod
-    def from_config(cls, config):
-        """Create the model and its layers from a config."""
-        config = deserialized(config, "embedding", "encoder", "decoder", *LAYERS)
-        quantization = config.pop("quantization", None)
-        model = cls(**config)
-        model.quantization = quantization  # `build` reads it
-        return model
 
 
 @register("seq2seq", tiny={"num_encoder_layers": 1, "num_decoder_layers": 1})

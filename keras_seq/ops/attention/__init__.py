@@ -47,14 +47,19 @@ def attention(q, k, v, mask=None, bias=None, scale: float | None = None, dropout
     q, k, v, mask = checked_attention_inputs(q, k, v, mask)
     if mask is None:
         return softmax_attention(q, k, v, mask, bias, scale, dropout, sinks)
-    is_finite = ops.logical_and(*(ops.all(ops.isfinite(x), axis=(2, 3)) for x in (k, v)))  # [B, S]
-    k, v = where_valid(is_finite, k), where_valid(is_finite, v)  # a weight of 0 times NaN is NaN
+    is_finite, k, v = finite_slots(k, v)  # a weight of 0 times NaN is NaN
     y, weights = softmax_attention(q, k, v, mask, bias, scale, dropout, sinks)
     mask = mask[None] if len(mask.shape) == 2 else mask
     mask = mask[:, None] if len(mask.shape) == 3 else mask  # [B, H, T, S]
     is_nan = ops.any(ops.logical_and(mask, ops.logical_not(is_finite)[:, None, None]), axis=-1, keepdims=True)
     y = ops.where(ops.swapaxes(is_nan, 1, 2), float("nan"), y)
     return y, ops.where(is_nan, float("nan"), weights)
+
+
+def finite_slots(k, v):
+    """Return which slots `[B, S]` hold numbers, and keys and values `[B, S, G, K]`, zeros in the others."""
+    is_finite = ops.logical_and(*(ops.all(ops.isfinite(x), axis=(2, 3)) for x in (k, v)))
+    return is_finite, where_valid(is_finite, k), where_valid(is_finite, v)
 
 
 def checked_attention_inputs(q, k, v, mask):

@@ -13,7 +13,6 @@ from keras_seq.ops.xla import (
     differentiable_vjp,
     reset_rows,
     reuse_as_tensor_array,
-    time_step,
     to_time_major,
     xla_loop_is_faster,
 )
@@ -77,7 +76,7 @@ def _unrolled(x, h, recurrent_kernel, recurrent_bias, reset_mask):
     state_dtype = h.dtype  # of gates and h
     outputs, previous, gates = [], [], []
     for t, x_t in enumerate(tf.unstack(x)):
-        h = reset_rows(h, time_step(reset_mask, t))
+        h = reset_rows(h, reset_mask, t)
         previous.append(h)
         inner = tf.cast(tf.matmul(tf.cast(h, x.dtype), recurrent_kernel) + recurrent_bias, state_dtype)
         z_x, r_x, g_x = tf.split(tf.cast(x_t, state_dtype), 3, axis=-1)
@@ -99,7 +98,7 @@ def _unrolled(x, h, recurrent_kernel, recurrent_bias, reset_mask):
             dx.append(tf.cast(tf.concat([dz, dr, dg], axis=-1), x.dtype))
             d_inner.append(tf.cast(tf.concat([dz, dr, dg * r], axis=-1), x.dtype))
             dh = dh * z + tf.cast(tf.matmul(d_inner[-1], recurrent_kernel, transpose_b=True), state_dtype)
-            dh = reset_rows(dh, time_step(reset_mask, t))
+            dh = reset_rows(dh, reset_mask, t)
         return tf.stack(dx[::-1]), tf.stack(d_inner[::-1]), dh
 
     return tf.stack(outputs), vjp
@@ -134,7 +133,7 @@ def _forward(x, h, recurrent_kernel, recurrent_bias, reset_mask):
     length, units = x.shape[0], h.shape[1]
 
     def position(t, h, outputs, rows, inner):
-        row, h = rows.read(t), reset_rows(h, time_step(reset_mask, t))
+        row, h = rows.read(t), reset_rows(h, reset_mask, t)
         s = tf.matmul(h, recurrent_kernel) + recurrent_bias
         zr = tf.tanh(0.5 * (row[:, : 2 * units] + s[:, : 2 * units]))
         z, r = _gates(zr)
@@ -165,7 +164,7 @@ def _backward(gates, inner, y, h, transposed_kernel, reset_mask, dy, dh):
         dz = dh * (previous[t] - g) * z * (1 - z)
         rows, inner = rows.write(t, tf.concat([dz, dr, dg], axis=-1)), inner.write(t, dg * r)
         dh = dh * z + tf.matmul(tf.concat([dz, dr, dg * r], axis=-1), transposed_kernel)
-        dh = reset_rows(dh, time_step(reset_mask, t))
+        dh = reset_rows(dh, reset_mask, t)
         # The next rows are read here, once: XLA would otherwise copy all rows before the writes.
         next_t = tf.maximum(t - 1, 0)
         return k + 1, dh, rows.read(next_t), inner.read(next_t), rows, inner

@@ -16,7 +16,6 @@ from keras_seq.ops.xla import (
     differentiable_vjp,
     reset_rows,
     reuse_as_tensor_array,
-    time_step,
     to_time_major,
     xla_loop_is_faster,
 )
@@ -85,7 +84,7 @@ def _unrolled(z, recurrent_kernel, h, c, dropout_mask, reset_mask):
     state_dtype = c.dtype  # of gates and cell state
     outputs, previous, gates = [], [], []
     for t, z_t in enumerate(tf.unstack(z)):
-        h, c = (reset_rows(x, time_step(reset_mask, t)) for x in (h, c))
+        h, c = (reset_rows(x, reset_mask, t) for x in (h, c))
         previous.append(c)
         h_in = h if dropout_mask is None else h * dropout_mask
         a = tf.cast(z_t + tf.matmul(h_in, recurrent_kernel), state_dtype)
@@ -112,7 +111,7 @@ def _unrolled(z, recurrent_kernel, h, c, dropout_mask, reset_mask):
             da.append(tf.cast(tf.concat(da_t, axis=-1), z.dtype))
             dh = tf.matmul(da[-1], recurrent_kernel, transpose_b=True)
             dh = dh if dropout_mask is None else dh * dropout_mask
-            dh, dc = (reset_rows(x, time_step(reset_mask, t)) for x in (dh, dc * f))
+            dh, dc = (reset_rows(x, reset_mask, t) for x in (dh, dc * f))
         return tf.stack(da[::-1]), dh, dc
 
     return (tf.stack(outputs), h, c), vjp
@@ -146,7 +145,7 @@ def _forward(z, recurrent_kernel, h, c, dropout_mask, reset_mask):
     scale = tf.repeat(tf.constant([0.5, 0.5, 1.0, 0.5], c.dtype), columns // 4)
 
     def position(t, h, c, outputs, cell_states, rows):
-        h, c = (reset_rows(x, time_step(reset_mask, t)) for x in (h, c))
+        h, c = (reset_rows(x, reset_mask, t) for x in (h, c))
         g = tf.tanh(scale * (rows.read(t) + tf.matmul(_drop(h, dropout_mask), recurrent_kernel)))
         input_gate, forget_gate, candidate, output_gate = _gates(g)
         c = forget_gate * c + input_gate * candidate
@@ -175,12 +174,12 @@ def _backward(gates, cell_states, c, transposed_kernel, dropout_mask, reset_mask
         dh = dh + dy[t]
         dc = dc + dh * o * (1 - tanh_c * tanh_c)
         da = slope * (1 - row * row) * tf.concat([dc * g, dc * previous[t], dc * i, dh * tanh_c], axis=-1)
-        rows, is_reset = rows.write(t, da), time_step(reset_mask, t)
+        rows = rows.write(t, da)
         # The next row is read here, once: XLA would read it for each use and copy all rows before the write.
         return (
             k + 1,
-            reset_rows(_drop(tf.matmul(da, transposed_kernel), dropout_mask), is_reset),
-            reset_rows(dc * f, is_reset),
+            reset_rows(_drop(tf.matmul(da, transposed_kernel), dropout_mask), reset_mask, t),
+            reset_rows(dc * f, reset_mask, t),
             rows.read(tf.maximum(t - 1, 0)),
             rows,
         )

@@ -87,17 +87,12 @@ def _programs(function):
     return [tf.function(program, jit_compile=True, autograph=False) for program in (in_float32, vjp)]
 
 
+@projects_table.on("tensorflow", device="cpu")
 def is_table_small(ids, rows, width) -> bool:
     """Return whether a batch has many ids for each row of the table, and the table is not much longer than wide."""
     num_ids = tf.TensorShape(ids.shape).num_elements()
     is_small = num_ids is not None and num_ids >= MIN_IDS_PER_ROW * rows and rows <= MAX_ROWS_PER_COLUMN * width
     return is_small and not tf.executing_eagerly()
-
-
-@projects_table.on("tensorflow", supports=is_table_small, device="cpu")
-def projects_small_table(ids, rows, width):
-    """Return True."""
-    return True
 
 
 @rows_of_table.on("tensorflow")
