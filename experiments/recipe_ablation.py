@@ -40,7 +40,7 @@ from keras_seq.commands.options import (
     replaced,
 )
 from keras_seq.data import RandomWindows, StatefulWindows
-from keras_seq.data.pipeline import python_generator_dataset, step_dataset
+from keras_seq.data.pipeline import step_dataset
 from keras_seq.data.windows import Windows
 from keras_seq.evaluation import Evaluator
 from keras_seq.generation import TextGenerator
@@ -161,7 +161,7 @@ SMOKE = {
 }
 
 
-GENERATOR_SEED = 0x5EED  # makes the generator draw other windows: what that changes is the noise of the ablation
+GENERATOR_SEED = 0x5EED  # of other windows with "generator": what they change is the noise of the ablation
 
 
 def without_whitespace(data: SplitCorpus, min_length: int) -> SplitCorpus:
@@ -180,7 +180,7 @@ def without_whitespace(data: SplitCorpus, min_length: int) -> SplitCorpus:
 
 
 def windows(recipe: RecipeConfig, ids, seed: int) -> Windows:
-    """Return the training windows of ids `[N]`; the random ones of the Python generator are others."""
+    """Return the training windows of ids `[N]`; the random ones of "generator" are others."""
     sizes = (recipe.batch_size, recipe.sequence_length)
     if recipe.windows == "stateful":
         return StatefulWindows(ids, *sizes, reset_prob=recipe.reset_prob, seed=seed)
@@ -200,8 +200,7 @@ def batches(recipe: RecipeConfig, ids, seed: int) -> Callable:
         ids, targets = recipe_windows.batch(step)
         return (ids, uniform((recipe.batch_size,), seed, step, "reset mask") < recipe.reset_prob), targets
 
-    dataset_fn = step_dataset if recipe.pipeline == "tensors" else python_generator_dataset
-    return functools.partial(dataset_fn, stateful_batch)
+    return functools.partial(step_dataset, stateful_batch)
 
 
 def train_one(

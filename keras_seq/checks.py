@@ -9,8 +9,6 @@ import numbers
 import sys
 from collections.abc import Collection, Iterable
 
-import numpy as np
-
 MAX_INT32 = 2**31 - 1  # of a size: TensorFlow stores shapes as int32 in many places
 MAX_INT64 = 2**63 - 1
 MAX_FLOAT = sys.float_info.max  # an integer may be greater, which float() refuses
@@ -48,7 +46,7 @@ def positive_number(name: str, value: object) -> float:
 
 def _python_number(value):
     """Return a NumPy number as Python's, as it compares in its own precision and warns of limits beyond it."""
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if isinstance(value, numbers.Real) and hasattr(value, "item") else value
 
 
 def fraction(name: str, value: object) -> float:
@@ -70,7 +68,7 @@ def number(name: str, value: object, min_value: float, max_value: float = math.i
 
 def boolean(name: str, value: object) -> bool:
     """Return `value` if it is True or False."""
-    value = _python_number(value)
+    value = value.item() if hasattr(value, "item") and value.shape == () else value  # of NumPy
     if not isinstance(value, bool):
         raise ValueError(f"{name}={value!r}; expected True or False.")
     return value

@@ -23,8 +23,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-import numpy as np
-
 PARTIAL = re.compile(r"\..*\.(\d+)\.partial.*")
 
 
@@ -177,7 +175,7 @@ def as_json(value: object) -> object:
     """Return what reading the JSON of a value gives; numbers of NumPy are numbers in it."""
 
     def number(value):
-        if not isinstance(value, np.generic):
+        if type(value).__module__ != "numpy" or value.ndim:
             raise TypeError(f"{value!r:.80} of type {type(value).__name__} cannot be written as JSON.")
         return value.item()
 

@@ -26,22 +26,14 @@ from keras_seq.layers.introspection import named_layers
 from keras_seq.tokenizers.base import show_whitespace
 from keras_seq.tracking.summaries import DPI, LABEL_STYLE, label
 
-TOKEN_CLASSES = {
-    "Ll": "lower case",
-    "Lu": "upper case",
-    "L": "letter",
-    "N": "digit",
-    "P": "punctuation",
-    "Z": "white space",
-}
-CLASS_COLORS = {  # of Tableau; readable on white
-    "lower case": "#1f77b4",
-    "upper case": "#d62728",
-    "letter": "#17a2b8",
-    "digit": "#2ca02c",
-    "punctuation": "#9467bd",
-    "white space": "#8c564b",
-    "symbol": "#e07b00",
+CLASSES = {  # of a token, by the beginning of its Unicode category; colors of Tableau, readable on white
+    "lower case": ("Ll", "#1f77b4"),
+    "upper case": ("Lu", "#d62728"),
+    "letter": ("L", "#17a2b8"),
+    "digit": ("N", "#2ca02c"),
+    "punctuation": ("P", "#9467bd"),
+    "white space": ("Z", "#8c564b"),
+    "symbol": ("", "#e07b00"),
 }
 SPRITES = "tokens.png"
 SPRITE_PIXELS, MAX_SPRITES, MAX_SPRITE_CHARS = 48, 1024, 6  # drawing an image takes 2 ms
@@ -130,7 +122,7 @@ def write_sprites(path: pathlib.Path, tokens: Sequence[str]):
         text = label(token)[:MAX_SPRITE_CHARS]
         size = {"fontsize": 28 if len(text) < 2 else 9}
         x, y = (column + 0.5) / columns, 1 - (row + 0.5) / columns
-        style = {**LABEL_STYLE, **size, "color": CLASS_COLORS[token_class(token)], "ha": "center", "va": "center"}
+        style = {**LABEL_STYLE, **size, "color": CLASSES[token_class(token)][1], "ha": "center", "va": "center"}
         figure.text(x, y, text, **style)
     with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=DPI, transparent=True)
@@ -144,7 +136,5 @@ def metadata_tsv(tokens: Sequence[str]) -> str:
 
 def token_class(token: str) -> str:
     """Return the class of a token's first character, to color by."""
-    if token[:1] in ("\n", "\t", "\r"):
-        return "white space"
-    category = unicodedata.category(token[:1] or "\0")
-    return TOKEN_CLASSES.get(category) or TOKEN_CLASSES.get(category[0]) or "symbol"
+    category = "Z" if token[:1] in ("\n", "\t", "\r") else unicodedata.category(token[:1] or "\0")
+    return next(name for name, (beginning, _) in CLASSES.items() if category.startswith(beginning))

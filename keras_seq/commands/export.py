@@ -85,7 +85,7 @@ class ExportConfig:
 
 
 @exit_with_message("keras-seq export")
-def main(arguments: Sequence[str] | None = None):
+def main(arguments: Sequence[str]):
     """Run the command line."""
     config = command_line(ExportConfig, "keras-seq export", __doc__, arguments)
     run, quantization = config.runs[0], None if config.quantization == "none" else config.quantization

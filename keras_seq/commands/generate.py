@@ -125,7 +125,8 @@ def default_prompt(tokenizer: Tokenizer) -> str:
     with contextlib.suppress(TokenizerError):  # of characters without it
         if tokenizer.decode(tokenizer.encode("\n")).endswith("\n"):
             return "\n"
-    return next(token for token in tokenizer.vocabulary if not token.startswith("["))
+    whole = (token for token in tokenizer.vocabulary if not token.startswith(("[", "##")))
+    return next(whole, tokenizer.vocabulary[-1])
 
 
 def read_prompts() -> Iterator[str]:
@@ -198,7 +199,7 @@ def print_texts(
 
 
 @exit_with_message("keras-seq generate")
-def main(arguments: Sequence[str] | None = None):
+def main(arguments: Sequence[str]):
     """Run the command line."""
     config = command_line(GenerateConfig, "keras-seq generate", __doc__, arguments)
     check_effects(config, arguments)

@@ -13,6 +13,7 @@ and plots as PNG files.
 import dataclasses
 import itertools
 import pathlib
+from collections.abc import Sequence
 
 from tqdm import tqdm
 
@@ -75,7 +76,7 @@ def write_outputs(folder: pathlib.Path, trace: ModelTrace, findings: Findings, r
 
 
 @exit_with_message("keras-seq inspect")
-def main(arguments: list[str] | None = None):
+def main(arguments: Sequence[str]):
     """Run the command line."""
     config = command_line(InspectModelConfig, "keras-seq inspect", __doc__, arguments)
     model, tokenizer = load_language_model(config.run)

@@ -104,7 +104,7 @@ def prepare_folder(config: PrepareConfig) -> str:
 
 
 @exit_with_message("keras-seq prepare", use_devices=False)
-def main(arguments: Sequence[str] | None = None):
+def main(arguments: Sequence[str]):
     """Run the command line."""
     config = command_line(PrepareConfig, "keras-seq prepare", __doc__, arguments)
     if config.verify is None:

@@ -40,7 +40,7 @@ class ReportConfig:
 
 
 @exit_with_message("keras-seq report")
-def main(arguments: Sequence[str] | None = None):
+def main(arguments: Sequence[str]):
     """Run the command line."""
     config = command_line(ReportConfig, "keras-seq report", __doc__, arguments)
     written = report(config.runs, config.out)

@@ -13,6 +13,7 @@ The validation split gives the val_loss_streaming of its run.
 import dataclasses
 import math
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -101,7 +102,7 @@ def score_page(score: TextScore, run: pathlib.Path, vocabulary_size: int, num_hi
 
 
 @exit_with_message("keras-seq score")
-def main(arguments: list[str] | None = None):
+def main(arguments: Sequence[str]):
     """Run the command line."""
     config = command_line(ScoreTextConfig, "keras-seq score", __doc__, arguments)
     is_exported = config.run.suffix in RUNTIMES

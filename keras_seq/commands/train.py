@@ -23,9 +23,10 @@ from keras_seq import training
 from keras_seq.commands.exit_status import exit_with_message
 from keras_seq.commands.options import BatchSize, Seed, check_effects, check_options, command_line, with_models
 from keras_seq.models import LANGUAGE_MODELS, MODELS
-from keras_seq.reports.tables import command, indented, next_commands, tensorboard_command
+from keras_seq.reports.tables import command, next_commands, tensorboard_command
 from keras_seq.runs import folders, train
 from keras_seq.runs.train import DEFAULT_TRAIN, TOKENS
+from keras_seq.tracking.tensorboard import code_block
 from keras_seq.training.checkpoints import has_checkpoints
 from keras_seq.training.run_config import read_config
 
@@ -59,9 +60,8 @@ class TrainCommandConfig:
         if self.minutes is not None and not 0 < self.minutes < math.inf:
             raise ValueError(f"--minutes {self.minutes}: expected a number above 0, such as 2.")
         check_options(self, tokens=1, batch_size=1, sequence_length=1)
-        if bool(self.texts) == (self.resume is not None):
-            received = "neither was given" if self.resume is None else "both were given"
-            raise ValueError(f"TEXT or --resume RUN: {received}; expected one of them.")
+        if not self.texts and self.resume is None:
+            raise ValueError("TEXT or --resume RUN: neither was given; expected one of them.")
         if self.resume is not None and self.out is not None:
             raise ValueError(f"--out {self.out}: expected no --out beside --resume, which names the folder.")
 
@@ -72,6 +72,8 @@ class TrainCommandConfig:
 
 def resumed(config: TrainCommandConfig, words: Sequence[str]) -> TrainCommandConfig:
     """Return the config of the run that --resume names, with the options that are given beside it."""
+    if config.texts:
+        raise ValueError("TEXT or --resume RUN: both were given; expected one of them.")
     run = config.resume.parent if config.resume.name in ("model.keras", "config.json") else config.resume
     if not (run / "config.json").is_file() and not has_checkpoints(run / "checkpoints"):
         problem = "no run is there" if config.resume.exists() else "it does not exist"
@@ -89,23 +91,12 @@ def resumed(config: TrainCommandConfig, words: Sequence[str]) -> TrainCommandCon
     except (KeyError, TypeError, AttributeError) as error:
         problem = "it was not started by keras-seq train"
         raise ValueError(f"--resume {run}: {problem}; resume it with what started it.") from error
-    others = _without_resume(words)
-    return dataclasses.replace(command_line(TrainCommandConfig, "keras-seq train", __doc__, others, defaults), out=run)
-
-
-def _without_resume(words):
-    """Return the words of a command line without --resume and its value."""
-    others, words = [], iter(words)
-    for word in words:
-        if word == "--resume":
-            next(words, None)
-        elif not word.startswith("--resume="):
-            others.append(word)
-    return others
+    config = command_line(TrainCommandConfig, "keras-seq train", __doc__, words, defaults)
+    return dataclasses.replace(config, resume=None, out=run)
 
 
 @exit_with_message("keras-seq train")
-def main(arguments: Sequence[str] | None = None):
+def main(arguments: Sequence[str]):
     """Run the command line."""
     config = command_line(TrainCommandConfig, "keras-seq train", __doc__, arguments)
     if config.resume is not None:
@@ -118,7 +109,7 @@ def main(arguments: Sequence[str] | None = None):
         del options["tokens"]
     options |= dataclasses.asdict(config.train)
     run = train(texts, getattr(config, config.model), folder=config.out, **options)
-    print(f"\n{run!r}\n\nIt writes:\n{indented(run.result['sample'].strip())}\n")
+    print(f"\n{run!r}\n\nIt writes:\n{code_block(run.result['sample'].strip())}\n")
     print(*next_commands(run.folder), sep="\n")
     print(f"To compare it with other runs:\n    {command('keras-seq report', run.folder, 'RUN')}")
     print(f"To view its curves in TensorBoard:\n    {tensorboard_command(run.folder.parent)}")

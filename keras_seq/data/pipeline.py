@@ -6,7 +6,6 @@ With several processes, each draws the whole batch of a step and gives Keras's d
 [p B/P, (p+1) B/P) for process p of P. So another number of processes trains on the same batches.
 """
 
-import itertools
 from collections.abc import Callable
 
 import keras
@@ -22,6 +21,11 @@ class StepBatches:
 
     fixed_size = True  # whether all batches have as many rows
 
+    @property
+    def tokens_per_step(self) -> int:
+        """B T, the ids of a batch, where a subclass has `batch_size` and `sequence_length`."""
+        return self.batch_size * self.sequence_length
+
     def dataset(self, start_step: int = 0, stop_step: int | None = None):
         """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in order; see `step_dataset`."""
         return step_dataset(self.batch, start_step, stop_step, self.fixed_size)
@@ -31,16 +35,12 @@ def step_dataset(
     batch_fn: Callable[[int], object], start_step: int = 0, stop_step: int | None = None, fixed_size: bool = True
 ):
     """Create a dataset of the batches of a range of steps, in order; without a `stop_step`, an endless one."""
-    _check_steps(start_step, stop_step)
-    if keras.backend.backend() == "tensorflow":
-        return _tf_dataset(batch_fn, start_step, stop_step, fixed_size)
-    return StepDataset(batch_fn, start_step, stop_step)
-
-
-def _check_steps(start_step, stop_step):
     checks.integer("start_step", start_step, min_value=0)
     if stop_step is not None:
         checks.integer("stop_step", stop_step, min_value=start_step)
+    if keras.backend.backend() == "tensorflow":
+        return _tf_dataset(batch_fn, start_step, stop_step, fixed_size)
+    return StepDataset(batch_fn, start_step, stop_step)
 
 
 class StepDataset(keras.utils.PyDataset):
@@ -103,32 +103,6 @@ def _tf_dataset(batch_fn, start_step, stop_step, fixed_size):
         return tf.nest.pack_sequence_as(example, tensors)
 
     batches = tf.data.Dataset.range(start_step, stop, steps_per_call).map(call).unbatch()
-    return _prefetch(batches, start_step, stop_step)
-
-
-def python_generator_dataset(batch_fn: Callable[[int], object], start_step: int = 0, stop_step: int | None = None):
-    """Create a dataset like `step_dataset`, on TensorFlow by a slow path: a Python generator yields each row."""
-    if keras.backend.backend() != "tensorflow":
-        return step_dataset(batch_fn, start_step, stop_step)
-    import tensorflow as tf
-
-    _check_steps(start_step, stop_step)
-    example = batch_fn(start_step)
-    arrays = tf.nest.flatten(example)
-
-    def rows():
-        for step in itertools.count(start_step) if stop_step is None else range(start_step, stop_step):
-            yield from zip(*tf.nest.flatten(batch_fn(step)), strict=True)
-
-    specs = tuple(tf.TensorSpec(array.shape[1:], array.dtype) for array in arrays)
-    batches = tf.data.Dataset.from_generator(rows, output_signature=specs).batch(len(arrays[0]), drop_remainder=True)
-    return _prefetch(batches.map(lambda *batch: tf.nest.pack_sequence_as(example, batch)), start_step, stop_step)
-
-
-def _prefetch(batches, start_step, stop_step):
-    """Add prefetching to a dataset, its length, and no thread that tunes it."""
-    import tensorflow as tf
-
     options = tf.data.Options()
     # With autotuning, iteration ends up to a minute late: it joins the tuning thread, which sleeps.
     options.autotune.enabled = False

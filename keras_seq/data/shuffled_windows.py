@@ -194,11 +194,8 @@ class MixedWindows(WindowBatches):
         """T, the positions of a row."""
         return self.sources[0].sequence_length
 
-    def source_of_rows(self, step: int) -> np.ndarray:
-        """Return the number of the source of each row of a step, int64 `[B]`."""
-        return self._source_of_rows((checks.integer("step", step, min_value=0),))[0]
-
     def _source_of_rows(self, steps):
+        """Return the number of the source of each row of steps, int64 `[steps, B]`."""
         draws = uniform_of_steps((self.batch_size,), self.seed, steps, "sources")
         return self._shares.searchsorted(draws, side="right")
 

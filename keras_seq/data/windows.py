@@ -31,11 +31,6 @@ class WindowBatches(StepBatches):
     read it. Which windows a step has does not depend on the block.
     """
 
-    @property
-    def tokens_per_step(self) -> int:
-        """B T, the targets of a batch."""
-        return self.batch_size * self.sequence_length
-
     def windows_of_steps(self, steps: Sequence[int]) -> np.ndarray:
         """Return the windows of some steps, int32 `[steps, B, T + 1]`."""
         raise NotImplementedError

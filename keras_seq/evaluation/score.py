@@ -14,6 +14,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+from keras_seq import checks
 from keras_seq.evaluation.evaluator import Evaluator
 from keras_seq.evaluation.streaming import DynamicEvaluation
 from keras_seq.generation.sampling_loop import not_finite
@@ -74,6 +75,7 @@ class TextScore:
         Args:
             count: Number of tokens; fewer are returned if the text has no more.
         """
+        checks.non_negative_integer("count", count)
         order = 1 + np.argsort(-self.token_losses[1:], kind="stable")[:count]
         return [self._high_loss(index) for index in order.tolist()]
 

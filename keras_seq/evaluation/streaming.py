@@ -20,10 +20,11 @@ context length, a segment is a window that moves by half, as in the streaming lo
 The defaults were chosen for LSTMs on text held out from tiny Shakespeare's training split.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
@@ -258,16 +259,23 @@ def dynamic_token_losses(
     The context length is that of the windows; None for a model that carries its state. The fixed length is that of the
     only rows that a model takes, if there is one.
     """
-    before = [ops.convert_to_numpy(variable) for variable in model.variables]
-    try:
+    with restored(model.variables):
         if context_length is None:
             segments = _segments(model, ids, adapt)
         else:
             length = min(context_length, len(ids) - 1)
             segments = _windows(model, ids, adapt, length, fixed_length or length)
         return np.concatenate([*segments])
+
+
+@contextlib.contextmanager
+def restored(variables: Sequence[keras.Variable]) -> Iterator[None]:
+    """Put the values of variables back after a `with` block; each copy stays where its variable is."""
+    values = [ops.copy(variable) for variable in variables]
+    try:
+        yield
     finally:
-        for variable, value in zip(model.variables, before, strict=True):
+        for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
 
 

@@ -26,8 +26,6 @@ from keras_seq.tokenizers.base import Tokenizer
 FILES = (
     *("config.json", "generation_config.json", "chat_template.jinja"),
     *("model*.safetensors", "model*.safetensors.index.json"),
-)
-TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"),
     *("vocab.txt", "vocab.json", "merges.txt"),
 )
@@ -161,9 +159,7 @@ def download(name: str, revision: str | None = None, online: bool = False) -> pa
     except ImportError:
         raise PretrainedError('huggingface_hub is not installed: pip install "keras_seq[pretrained]".') from None
     try:
-        path = snapshot_download(
-            name, revision=revision, allow_patterns=[*FILES, *TOKENIZER_FILES], local_files_only=not online
-        )
+        path = snapshot_download(name, revision=revision, allow_patterns=[*FILES], local_files_only=not online)
     except Exception as error:  # of the network, the hub and the cache: many classes
         remedy = "expected an existing name and revision" if online else "pass online=True to fetch it once"
         reason = " ".join(str(error).split())[:200].rstrip(".")

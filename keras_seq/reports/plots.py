@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from keras_seq.files import atomic_write
 from keras_seq.reports.tables import thousands
-from keras_seq.tracking.summaries import is_of_sample, scored_key, to_pixels
+from keras_seq.tracking.summaries import SAMPLE, scored_key, to_pixels
 from keras_seq.training import read_metrics
 
 MAX_NAME = 28  # characters of a label
@@ -85,7 +85,8 @@ def curve(run: pathlib.Path, key: str = "val_loss", split: str = "validation") -
 
 def sample_note(run: pathlib.Path) -> str:
     """Return " of a sample" if the validations of a run scored a sample of the validation data, else ""."""
-    return " of a sample" if any(is_of_sample(key) for line in read_metrics(run, "validation") for key in line) else ""
+    keys = (key for line in read_metrics(run, "validation") for key in line)
+    return " of a sample" if any(key.endswith(SAMPLE) for key in keys) else ""
 
 
 def token_axis(axes: Axes, label: str = "training tokens"):

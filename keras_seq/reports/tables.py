@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_seq.files import write_json, write_text
+from keras_seq.tracking.tensorboard import code_block
 
 TENSORBOARD_ADDRESS = "http://localhost:6006/?smoothing=0"
 WIDTH = 80  # of a terminal, in characters
@@ -77,13 +78,13 @@ class Report:
     def write(self, folder: pathlib.Path, name: str):
         """Write NAME.json and NAME.md into the folder of the runs."""
         write_json(folder / f"{name}.json", self.data)
-        samples = [f"## {heading}\n\n{indented(text)}" for heading, text in self.samples.items()]
+        samples = [f"## {heading}\n\n{code_block(text)}" for heading, text in self.samples.items()]
         parts = [f"# {self.title}", self.verdict, str(self.table), self.notes, *map(str, self.details), *samples]
         write_text(folder / f"{name}.md", "\n\n".join(filter(None, parts)) + "\n")
 
     def message(self, folder: pathlib.Path) -> str:
         """Return what the terminal shows at the end."""
-        samples = [f"{heading}:\n{indented(text.strip())}" for heading, text in self.samples.items()]
+        samples = [f"{heading}:\n{code_block(text.strip())}" for heading, text in self.samples.items()]
         files = [path for suffix in ("html", "md", "png") for path in sorted(folder.glob(f"*.{suffix}"))]
         listing = "\n".join(["Files:", *(f"    {path}" for path in files)])
         parts = [fill(self.verdict), str(self.table.select(*self.columns)), *samples, listing, self._commands(folder)]
@@ -182,11 +183,6 @@ def thousands(value: float, position: int | None = None) -> str:
         return "0"
     power = min(2, max(0, int(math.log10(abs(value)) // 3)))
     return f"{value / 1000**power:g}{('', ' k', ' M')[power]}"
-
-
-def indented(text: str) -> str:
-    """Return the text as an indented Markdown code block."""
-    return "\n".join("    " + line for line in text.splitlines())
 
 
 def compare_sizes(counts: Sequence[int]) -> str:

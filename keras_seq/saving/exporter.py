@@ -217,14 +217,10 @@ def _write_on_its_backend(model, path, format, tokenizer, options):
             _write(model, path, format, tokenizer, **options)
         elif reason := write_in_another_process(model, path, format, backend, tokenizer, options):
             raise ValueError(f"{reason} (in a process with KERAS_BACKEND={backend})")
+    except OSError:  # of the disk
+        raise
     except Exception as error:  # each exporter has errors of its own, of hundreds of lines
-        raise _refused(model, format, error) from error
-
-
-def _refused(model, format, error):
-    if isinstance(error, OSError):  # of the disk
-        return error
-    return ValueError(f"{model.name} cannot be exported to {format}: {_sentence(error)}")
+        raise ValueError(f"{model.name} cannot be exported to {format}: {_sentence(error)}") from error
 
 
 def _sentence(error):
@@ -373,8 +369,10 @@ def _try(model, path, format, quantization, capacity):
             _compare("logits", actual, logits, quantization)
         for name, tensor in named_tensors(state).items():
             _compare(name, other[name], tensor, quantization)
+    except OSError:  # of the disk
+        raise
     except Exception as error:  # onnxruntime has a class for each of its status codes, all of them private
-        raise _refused(model, format, error) from error
+        raise ValueError(f"{model.name} cannot be exported to {format}: {_sentence(error)}") from error
 
 
 def _compare(name, actual, expected, quantization):

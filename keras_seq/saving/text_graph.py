@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from keras_seq.generation.samplers import sample_token
 from keras_seq.generation.sampling_loop import cache_stride, not_finite
-from keras_seq.layers.introspection import check_tokenizer
 
 PHILOX = 1  # TensorFlow's number of the algorithm
 
@@ -19,13 +18,8 @@ class ExportedTextGenerator(tf.Module):
     """Hold the two exported functions, `generate` and `logits`."""
 
     def __init__(self, model, tokenizer):
-        if not hasattr(tokenizer, "tables"):
-            class_name = type(tokenizer).__name__
-            raise ValueError(f"tokenizer: {class_name}; expected a CharacterTokenizer: only that runs in a graph.")
-        check_tokenizer(tokenizer, model)
         super().__init__()
         self._model, self._tokenizer = model, tokenizer
-        self.weights = [variable.value for variable in model.variables]  # tracked, so that they are saved
         self.tables = tokenizer.tables
         text, real = tf.TensorSpec((), tf.string), tf.TensorSpec((), tf.float32)
         integer = tf.TensorSpec((), tf.int64)

@@ -14,7 +14,6 @@ as white space, belongs to the token that follows it, or at the end of a text to
 """
 
 import errno
-import itertools
 import json
 import os
 import unicodedata
@@ -39,17 +38,6 @@ class TokenizerError(ValueError):
 
 class UnknownCharacterError(TokenizerError):
     """A text has a character that is not in the vocabulary, and the tokenizer has no `oov_token`."""
-
-
-def check_characters(characters: str) -> None:
-    """Raise a TokenizerError unless a string has at least one character, all distinct and in ascending order."""
-    if not isinstance(characters, str) or not characters:
-        raise TokenizerError(f"characters={short_repr(characters)}; expected a string of at least one character.")
-    for first, second in itertools.pairwise(characters):
-        if first >= second:
-            raise TokenizerError(f"{_code_point(second)} follows {_code_point(first)}; expected ascending characters.")
-    for character in filter(_is_surrogate, characters):
-        raise TokenizerError(f"{_code_point(character)} is half a surrogate pair, not a character: repair the text.")
 
 
 def check_text(text: str) -> None:

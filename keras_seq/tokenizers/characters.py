@@ -8,6 +8,7 @@ round trip is exact. NumPy encodes a whole text once; batches are then slices of
 does the same in `tf.data`, `tf.function` and SavedModels, by lookup tables that are created when they are first needed.
 """
 
+import itertools
 import pathlib
 from functools import cached_property
 from typing import Self
@@ -18,14 +19,7 @@ import numpy as np
 from keras_seq import checks
 from keras_seq.checks import short_repr
 from keras_seq.layers.introspection import check_tokenizer
-from keras_seq.tokenizers.base import (
-    OOV_TOKEN,
-    Tokenizer,
-    TokenizerError,
-    check_characters,
-    check_ids,
-    raise_text_error,
-)
+from keras_seq.tokenizers.base import OOV_TOKEN, Tokenizer, TokenizerError, check_ids, raise_text_error
 
 CHUNK_IDS = 1 << 14  # ids processed at a time: temporary arrays this small need no new pages of memory
 REPLACEMENT_CHARACTER = "\ufffd"
@@ -59,7 +53,11 @@ class CharacterTokenizer(Tokenizer):
     def __init__(self, characters: str, oov_token: str | None = None):
         if oov_token not in (None, OOV_TOKEN):
             raise TokenizerError(f"oov_token={short_repr(oov_token)}; expected None or {OOV_TOKEN!r}.")
-        check_characters(characters)
+        if not isinstance(characters, str) or not characters:
+            raise TokenizerError(f"characters={short_repr(characters)}; expected a string of at least one character.")
+        for first, second in itertools.pairwise(characters):
+            if first >= second:
+                raise TokenizerError(f"{second!r} follows {first!r}; expected ascending characters.")
         special_tokens = [] if oov_token is None else [OOV_TOKEN]
         super().__init__([*special_tokens, *characters], special_tokens)
         self._characters = characters

@@ -65,7 +65,7 @@ class PretrainedTokenizer(Tokenizer):
         # not checked as other vocabularies are: foreign ones may have gaps
         self.token_names = tuple(map(token_of.get, range(vocabulary_size)))  # None in a gap
         self._vocabulary = tuple(name or f"<unused {id}>" for id, name in enumerate(self.token_names))
-        self._text = pipeline
+        self.pipeline = pipeline
         self.add_special_tokens = checks.boolean("add_special_tokens", add_special_tokens)
         if chat_template is not None and not isinstance(chat_template, str):
             raise TokenizerError(f"chat_template={short_repr(chat_template)}; expected a text or None.")
@@ -73,11 +73,6 @@ class PretrainedTokenizer(Tokenizer):
         if not isinstance(names, dict) or not all(isinstance(x, str) for x in (*names, *names.values())):
             raise TokenizerError(f"special_tokens={short_repr(names)}; expected texts by name.")
         self.chat_template, self.special_tokens = chat_template, dict(names)
-
-    @property
-    def pipeline(self) -> str:
-        """The text of the tokenizer.json."""
-        return self._text
 
     @property
     def oov_token(self) -> None:
@@ -115,7 +110,7 @@ class PretrainedTokenizer(Tokenizer):
                 raise TokenizerError(f"{name}={short_repr(batch)}; expected a list of texts, as many in both.")
             for text in batch or ():
                 check_text(text)
-        pipeline = _whole_texts(self._text)
+        pipeline = _whole_texts(self.pipeline)
         if sequence_length is not None:
             added = pipeline.num_special_tokens_to_add(text_pairs is not None) if self.add_special_tokens else 0
             pipeline.enable_truncation(
@@ -159,13 +154,13 @@ class PretrainedTokenizer(Tokenizer):
     @cached_property
     def _untrimmed(self):
         """The pipeline whose offsets include the white space of a token; some files leave it out."""
-        if not re.search(r'"trim_offsets"\s*:\s*true', self._text):
+        if not re.search(r'"trim_offsets"\s*:\s*true', self.pipeline):
             return self._pipeline
 
         def untrimmed(part):
             return part | {"trim_offsets": False} if part.get("trim_offsets") is True else part
 
-        return _whole_texts(json.dumps(json.loads(self._text, object_hook=untrimmed)))
+        return _whole_texts(json.dumps(json.loads(self.pipeline, object_hook=untrimmed)))
 
     def _encode(self, text: str) -> list[int]:
         with _panics(f"The text {short_repr(text)} cannot be encoded"):

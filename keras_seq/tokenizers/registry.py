@@ -15,12 +15,8 @@ from keras_seq.tokenizers.pretrained import PretrainedTokenizer
 from keras_seq.tokenizers.subwords import SPECIAL_TOKENS, BytePairTokenizer, SubwordTokenizer, WordPieceTokenizer
 from keras_seq.tokenizers.words import WordTokenizer
 
-TOKENIZERS = {
-    "characters": CharacterTokenizer,
-    "words": WordTokenizer,
-    "wordpiece": WordPieceTokenizer,
-    "bpe": BytePairTokenizer,
-}
+_OF_A_TEXT = CharacterTokenizer, WordTokenizer, WordPieceTokenizer, BytePairTokenizer
+TOKENIZERS = {kind.registry_name: kind for kind in _OF_A_TEXT}
 """Classes of tokenizers that are made for a text, by their `registry_name`, the word in a tokenizer's file."""
 _IN_FILES = TOKENIZERS | {"pretrained": PretrainedTokenizer}
 

@@ -57,12 +57,7 @@ class Summaries:
         scalars = {name: value for name, value in self.scalars.items() if "/" not in name}
         names = (name.removesuffix(SAMPLE).removeprefix("val_") for name in scalars)
         values = (f"{name} {value:.4g}" for name, value in zip(names, scalars.values(), strict=True))
-        return f"validation{' sample' if any(map(is_of_sample, scalars)) else ''}: {', '.join(values)}"
-
-
-def is_of_sample(name: str) -> bool:
-    """Return whether a number is of a part of the validation data."""
-    return name.endswith(SAMPLE)
+        return f"validation{' sample' if any(name.endswith(SAMPLE) for name in scalars) else ''}: {', '.join(values)}"
 
 
 def scored_key(name: str, scalars: Mapping) -> str:

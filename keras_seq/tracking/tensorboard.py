@@ -39,15 +39,10 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
 from keras_seq import checks
-from keras_seq.tracking.summaries import SAMPLE, Summaries, is_of_sample, scored_key
+from keras_seq.tracking.summaries import SAMPLE, Summaries, scored_key
 
-LOSSES = {
-    "loss": "Loss/training",
-    "val_loss": "Loss/validation",
-    "val_loss_streaming": "Loss/validation_streaming",
-    "val_loss_sample": "Loss/validation_sample",
-    "val_loss_streaming_sample": "Loss/validation_streaming_sample",
-}
+LOSSES = {"loss": "Loss/training"}
+LOSSES |= {f"val_loss{end}": f"Loss/validation{end}" for end in ("", "_streaming", "_sample", "_streaming_sample")}
 RESULT = "Result"  # group of the scores after training, of all of the validation data
 SETTINGS = "settings"  # the text with all settings of a run
 DESCRIPTIONS = {
@@ -102,7 +97,7 @@ def describe(name: str, descriptions: Mapping[str, str] = {}) -> str:
     known = {**DESCRIPTIONS, **descriptions}
     if name.startswith("result/"):
         return " ".join(filter(None, ("After training, over all of the validation data.", known.get(name[7:]))))
-    if is_of_sample(name):
+    if name.endswith(SAMPLE):
         whole = describe(name.removesuffix(SAMPLE), descriptions)
         return " ".join(filter(None, ("Of a sample that is spread evenly over the validation data.", whole)))
     groups = (name, *map(str, pathlib.PurePosixPath(name).parents))
@@ -122,11 +117,6 @@ def select_hparams(settings: Mapping[str, Any], model: keras.Model) -> dict[str,
     others = (name for name in settings if name.partition(".")[0] not in OMITTED)
     names = dict.fromkeys([*FIRST, *others, "train.optimizer"])
     return {name: settings[name] for name in names if isinstance(settings.get(name), bool | int | float | str)}
-
-
-def session_start(hparams: Mapping[str, bool | int | float | str]) -> Summary:
-    """Return the summary that makes a run a row of the HParams table, under the name of the run."""
-    return hparams_pb(hparams, trial_id="")
 
 
 def hparams_columns(hparams: Iterable[str], keys: Iterable[str]) -> Summary:
@@ -282,7 +272,8 @@ class TokenTensorBoard(keras.callbacks.Callback):
         # what the whole experiment was asked for comes after what this run does
         rows = sorted(settings.items(), key=lambda item: item[0].startswith("experiment."))
         table = "\n".join(["| setting | value |", "|---|---|", *(f"| {name} | `{value}` |" for name, value in rows)])
-        self._file.write(0, [session_start(self._hparams), text_pb(SETTINGS, table, describe(SETTINGS))])
+        row = hparams_pb(self._hparams, trial_id="")  # under the name of the run
+        self._file.write(0, [row, text_pb(SETTINGS, table, describe(SETTINGS))])
 
 
 def num_batches(optimizer: keras.optimizers.Optimizer) -> int:

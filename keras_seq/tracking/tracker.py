@@ -41,30 +41,8 @@ class Tracker(Protocol):
         """Write the summaries of a validation."""
 
 
-class Trackers:
-    """Record a run with several trackers."""
-
-    def __init__(self, *trackers: Tracker):
-        self.trackers = trackers
-
-    def write_settings(self, settings: Mapping[str, Any], model: keras.Model):
-        """Write the settings to all."""
-        for tracker in self.trackers:
-            tracker.write_settings(settings, model)
-
-    def record(self, tokens: int, logs: Mapping[str, float]):
-        """Write a point of each curve to all."""
-        for tracker in self.trackers:
-            tracker.record(tokens, logs)
-
-    def write(self, tokens: int, summaries: Summaries):
-        """Write the summaries to all."""
-        for tracker in self.trackers:
-            tracker.write(tokens, summaries)
-
-
 class TrackioRun:
-    """Record a run with trackio, as a context manager that ends the run; wandb's is derived from it.
+    """Record a run with trackio beside TensorBoard, as a context manager that ends the run; wandb's is derived from it.
 
     The run is called like its folder, with an id that is kept in the folder, so that a resumed training goes on in the
     same run; steps that are repeated after a kill are sent again. Its group is the folder around it, its project
@@ -73,8 +51,9 @@ class TrackioRun:
 
     package = "trackio"
 
-    def __init__(self, folder: str | pathlib.Path):
+    def __init__(self, folder: str | pathlib.Path, board: Tracker):
         self.folder, self.module, self.run = pathlib.Path(folder).resolve(), import_tracker(self.package), None
+        self.board = board
 
     def __enter__(self):
         """Return the tracker; the run starts with its settings."""
@@ -91,6 +70,7 @@ class TrackioRun:
 
     def write_settings(self, settings: Mapping[str, Any], model: keras.Model):
         """Start the run, or go on in it, with these settings."""
+        self.board.write_settings(settings, model)
         options = {
             "project": os.environ.get(f"{self.package.upper()}_PROJECT", "keras_seq"),
             "group": self.folder.parent.name,
@@ -105,10 +85,12 @@ class TrackioRun:
 
     def record(self, tokens: int, logs: Mapping[str, float]):
         """Send a point of each curve."""
+        self.board.record(tokens, logs)
         self.log(tokens, {scalar_tag(key): float(value) for key, value in logs.items()})
 
     def write(self, tokens: int, summaries: Summaries):
         """Send the scalars and texts of a validation."""
+        self.board.write(tokens, summaries)
         scalars = {scalar_tag(validation_key(name)): float(value) for name, value in summaries.charted.items()}
         self.log(tokens, scalars | {name: self.text(text) for name, text in summaries.texts.items()})
 
@@ -166,8 +148,8 @@ def open_tracker(name: str, folder: str | pathlib.Path, tokens: int = 0) -> Iter
     if name == "tensorboard":
         yield board
     else:
-        with RUNS[name](folder) as run:
-            yield Trackers(board, run)
+        with RUNS[name](folder, board) as run:
+            yield run
 
 
 def import_tracker(name: str) -> types.ModuleType:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import keras
 from tqdm import tqdm
 
+from keras_seq.evaluation.streaming import restored
 from keras_seq.files import StopRequest, StopRequested
 from keras_seq.ops.dispatch import seed_dropout
 from keras_seq.tokenizers.base import show_whitespace
@@ -127,7 +128,7 @@ class ValidationCallback(EveryNSteps):
         loss = float(logs["loss"])
         self.last_summaries, self.step = None, step
         try:
-            with restored_metrics(self.model):
+            with restored(self.model.metrics_variables):  # in which `evaluate` counts from zero
                 self.last_summaries = self.validate_fn()
         except StopRequested:  # `CheckpointCallback`, which comes next, saves and raises
             return
@@ -220,27 +221,12 @@ class EarlyStopCallback(keras.callbacks.Callback):
 
 
 @contextlib.contextmanager
-def restored_metrics(model: keras.Model) -> Iterator[None]:
-    """Put the running sums of a training back after a `with` block, where `evaluate` counts from zero in them."""
-    values = [keras.ops.copy(v) for v in model.metrics_variables]
-    try:
-        yield
-    finally:
-        for variable, value in zip(model.metrics_variables, values, strict=False):
-            variable.assign(value)
-
-
-@contextlib.contextmanager
 def averaged_weights(training_model: keras.Model) -> Iterator[None]:
     """Replace the weights by Keras's moving average (`use_ema`) in a `with` block, if the optimizer keeps one.
 
     average <- ema_momentum average + (1 - ema_momentum) weight      after each update; after the first one, the weight
     """
     optimizer, variables = training_model.optimizer, training_model.trainable_variables
-    weights = [keras.ops.copy(v) for v in variables] if optimizer.use_ema else []  # each where it is
-    optimizer.finalize_variable_values(variables)
-    try:
+    with restored(variables if optimizer.use_ema else ()):
+        optimizer.finalize_variable_values(variables)
         yield
-    finally:
-        for variable, weight in zip(variables, weights, strict=False):
-            variable.assign(weight)

@@ -32,6 +32,7 @@ LEARNING_RATES = {
 }
 MAX_FLOAT32 = 3.4e38
 MUONS = ("muon", "normuon")  # optimizers with an AdamW part
+OF_OPTIMIZERS = {"adam_lr_ratio": MUONS, "weight_decay": (*MUONS, "adamw"), "beta_2": (*MUONS, "adam", "adamw")}
 ADAM_LR_RATIOS = {"recurrent": 0.4, "residual": 0.2}
 NS_STEPS = {"recurrent": 2, "residual": 3}  # of Muon; gates of 408 x 408 take long, and lose least with 2
 MAX_STEPS_PER_EXECUTION = 1 if keras.backend.backend() == "torch" else 25  # Keras accepts no more with PyTorch
@@ -138,19 +139,13 @@ class TrainConfig:
             checks.fraction("ema_momentum", self.ema_momentum)
             if not self.use_ema:
                 raise ValueError(f"ema_momentum={self.ema_momentum!r}; expected None, or use_ema=True.")
-        if self.adam_lr_ratio is not None:
-            self._check_optimizer("adam_lr_ratio", MUONS)
         if self.weight_decay is not None:
             checks.number("weight_decay", self.weight_decay, 0)
-            self._check_optimizer("weight_decay", (*MUONS, "adamw"))
         if self.beta_2 is not None:
             checks.fraction("beta_2", self.beta_2)
-            self._check_optimizer("beta_2", (*MUONS, "adam", "adamw"))
-
-    def _check_optimizer(self, name, optimizers):
-        if self.optimizer not in optimizers:
-            value = getattr(self, name)
-            raise ValueError(f"{name}={value!r}; expected None, or optimizer={' or '.join(optimizers)}.")
+        for name, optimizers in OF_OPTIMIZERS.items():
+            if (value := getattr(self, name)) is not None and self.optimizer not in optimizers:
+                raise ValueError(f"{name}={value!r}; expected None, or optimizer={' or '.join(optimizers)}.")
 
     def validated_characters(self, total: int, min_characters: int = 2) -> int:
         """Return how many of the validation text's characters are scored during training, a window's at least."""

@@ -175,11 +175,6 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         self.adam_lr_ratio, self.momentum = adam_lr_ratio, momentum
         self.adam_beta_1, self.adam_beta_2, self.epsilon = adam_beta_1, adam_beta_2, epsilon
 
-    @staticmethod
-    def is_hidden_matrix(variable) -> bool:
-        """Return whether Muon updates this weight; otherwise AdamW does."""
-        return muon_blocks(variable) > 0
-
     def build(self, variables):
         """Create the optimizer's variables for these weights."""
         if self.built:
@@ -189,8 +184,8 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         self.num_blocks = [muon_blocks(v) for v in variables]
         self.momenta = self.add_optimizer_variables(variables, "momentum")
         self.velocities = [
-            None if self.is_hidden_matrix(v) else self.add_variable_from_reference(v, name="velocity")
-            for v in variables
+            None if blocks else self.add_variable_from_reference(v, name="velocity")
+            for v, blocks in zip(variables, self.num_blocks, strict=True)
         ]
 
     def _update(self, grads, variables):

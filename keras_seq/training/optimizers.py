@@ -90,16 +90,7 @@ class Lion(GradientGuard, _class_of(keras.optimizers.Lion)):
     """
 
 
-OPTIMIZERS = {
-    "sgd": SGD,
-    "adagrad": Adagrad,
-    "rmsprop": RMSprop,
-    "adam": Adam,
-    "adamw": AdamW,
-    "lion": Lion,
-    "muon": Muon,
-    "normuon": NorMuon,
-}
+OPTIMIZERS = {kind.__name__.lower(): kind for kind in (SGD, Adagrad, RMSprop, Adam, AdamW, Lion, Muon, NorMuon)}
 """Optimizer classes by their names in `TrainConfig.optimizer`."""
 
 

@@ -186,7 +186,7 @@ def test_what_stands_behind_an_encoder_wants_one(refused):
         (checks.positive_number, ABOVE_ZERO),
         (checks.fraction, FRACTION),
         (lambda name, value: checks.number(name, value, min_value=0, max_value=1), (-1, 1.1, "x", float("nan"), True)),
-        (checks.boolean, (0, 1, "x", None)),
+        (checks.boolean, (0, 1, "x", None, np.array([True]))),
     ],
 )
 def test_the_checks_name_the_argument_and_the_value(refused, check, bad):

@@ -7,7 +7,7 @@ from tensorboard.plugins.projector import ProjectorConfig
 
 from keras_seq.callbacks import EmbeddingProjector, embedding_projector
 from keras_seq.callbacks.embedding_projector import (
-    CLASS_COLORS,
+    CLASSES,
     SPRITE_PIXELS,
     metadata_tsv,
     token_class,
@@ -50,7 +50,7 @@ def test_every_token_has_an_image_in_the_color_of_its_class(tmp_path):
         row, column = divmod(n, 3)
         cell = image[row * SPRITE_PIXELS :][:SPRITE_PIXELS, column * SPRITE_PIXELS :][:, :SPRITE_PIXELS]
         color = cell[cell[..., 3] == 1][:, :3].mean(axis=0)
-        np.testing.assert_allclose(color, to_rgb(CLASS_COLORS[token_class(token)]), atol=0.02)
+        np.testing.assert_allclose(color, to_rgb(CLASSES[token_class(token)][1]), atol=0.02)
 
 
 def test_a_large_vocabulary_has_no_images(tmp_path, monkeypatch):

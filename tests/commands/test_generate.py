@@ -44,7 +44,8 @@ def test_it_writes_the_prompt_and_max_new_tokens_characters(written, smoke, name
         (CharacterTokenizer("ab", oov_token="[UNK]"), "a"),
         (WordTokenizer(["[UNK]", "be", "\n"]), "\n"),
         (WordTokenizer(["[UNK]", "be"]), "be"),
-        (WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "be"]), "be"),
+        (WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##e", "be"]), "be"),
+        (CharacterTokenizer("["), "["),
     ],
 )
 def test_the_prompt_is_a_line_break_if_the_tokenizer_keeps_it(tokenizer, prompt):

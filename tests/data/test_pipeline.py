@@ -1,6 +1,5 @@
 """The same batches on every backend, and no TensorFlow where another backend is used."""
 
-import functools
 import hashlib
 import json
 import os
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_seq import data
-from keras_seq.data.pipeline import StepDataset, python_generator_dataset, step_dataset
+from keras_seq.data.pipeline import StepDataset, step_dataset
 from keras_seq.data.synthetic import Reversal
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordPieceTokenizer, WordTokenizer
 
@@ -31,7 +30,6 @@ def datasets():
     yield windows.dataset
     yield lambda *steps: step_dataset(lambda step: masking.batch(step, windows.batch(step)[0]), *steps)
     yield data.SequentialWindows(ids[:100], 4, 5).dataset
-    yield functools.partial(python_generator_dataset, data.RandomWindows(ids, 2, 5).batch)
     yield data.StatefulWindows(ids, 2, 5, reset_prob=0.5).stateful_dataset
     yield data.ArrayBatches({"x": ids, "y": (ids * 0.5).astype("float32")}, 7).dataset
     yield Reversal(5, 2, 6, batch_size=8).dataset

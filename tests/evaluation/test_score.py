@@ -107,6 +107,8 @@ def test_the_highest_losses_come_with_their_place_and_the_text_around_them():
     assert first == (4, 7.0, 2, 2, "ab⏎c", "d", "·e")
     assert (second.index, third.index, third.line, third.column) == (5, 2, 1, 3)
     assert (scored.highest_losses(0), len(scored.highest_losses())) == ([], 6)
+    with pytest.raises(ValueError, match="count=-1"):
+        scored.highest_losses(-1)
 
 
 WINDOWS = 800

@@ -121,12 +121,10 @@ def test_a_model_of_nan_writes_nothing(make):
 
 
 def test_a_tokenizer_of_another_size_is_refused_before_anything_is_computed():
-    from keras_seq.saving.text_graph import ExportedTextGenerator  # needs TensorFlow
-
     model = LSTMConfig(4, 5).build_model(7)
     for size in (6, 8):
         other = CharacterTokenizer("abcdefgh"[:size])
-        for use in (TextGenerator, ExportedTextGenerator, lambda model, other: score_text(model, other, "abc")):
+        for use in (TextGenerator, lambda model, other: score_text(model, other, "abc")):
             with pytest.raises(ValueError, match=f"The tokenizer has {size} ids, lstm has 7"):
                 use(model, other)
         with pytest.raises(ValueError, match=f"The tokenizer has {size} ids"):

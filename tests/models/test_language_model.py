@@ -12,7 +12,7 @@ from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.layers.introspection import iter_layers
 from keras_seq.models import LANGUAGE_MODELS, MODELS, LanguageModel
 from keras_seq.models.config import tiny_config
-from keras_seq.training import Muon
+from keras_seq.training.muon import muon_blocks
 from tests.conftest import often
 
 CONTEXT, VOCABULARY = 7, 11
@@ -225,7 +225,7 @@ def test_a_layer_cannot_stand_there_twice():
 
 @unlike_models
 def test_no_bias_is_a_matrix_to_muon(make, name):
-    taken = {v.path for v in make(name).trainable_variables if Muon.is_hidden_matrix(v)}
+    taken = {v.path for v in make(name).trainable_variables if muon_blocks(v)}
     assert taken
     assert not [path for path in taken if path.endswith("bias") or "convolution" in path or path.endswith("log_a")]
 

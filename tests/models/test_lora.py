@@ -12,7 +12,7 @@ from keras_seq.generation import TextGenerator
 from keras_seq.models import lora
 from keras_seq.saving import load_untrusted_model, save_model
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.training.muon import Muon
+from keras_seq.training.muon import muon_blocks
 from tests.conftest import often
 
 V, T = 11, 6
@@ -100,7 +100,7 @@ def test_adapters_alone_change_and_merge(randomize, tmp_path, name):
     trained = lora.enable_lora(model, 2, 3.0)
     np.testing.assert_array_equal(logits_of(model), before)  # B = 0
     assert trained == sum(int(np.prod(w.shape)) for w in model.trainable_weights) == model.count_params() - num_weights
-    assert all(lora.is_adapter(w) and not Muon.is_hidden_matrix(w) for w in model.trainable_weights)
+    assert all(lora.is_adapter(w) and not muon_blocks(w) for w in model.trainable_weights)
     changed_by_training(model)
     after = logits_of(model)
     assert np.abs(after - before).max() > 1e-3

@@ -14,7 +14,7 @@ from keras_seq.generation import generate
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.saving import export
 from keras_seq.saving.text_graph import ExportedTextGenerator
-from keras_seq.tokenizers import CharacterTokenizer, WordTokenizer
+from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.characters import TextToIds, with_text_input
 
 VOCABULARY = CharacterTokenizer("\n abcdefg")
@@ -92,11 +92,6 @@ def test_bad_input_is_an_error_in_the_graph_too(lstm):
             module.generate(prompt, whole(length), temperature, whole(1))
     with pytest.raises(tf.errors.InvalidArgumentError, match="seed"):
         module.generate("a", whole(1), 1.0, whole(-1))
-
-
-def test_another_tokenizer_is_refused(lstm):
-    with pytest.raises(ValueError, match="WordTokenizer; expected a CharacterTokenizer"):
-        ExportedTextGenerator(lstm, WordTokenizer.from_text("a b"))
 
 
 def test_one_keras_file_holds_model_and_vocabulary(model, tmp_path):

@@ -6,11 +6,12 @@ import json
 import subprocess
 import sys
 import types
+from unittest import mock
 
 import pytest
 
 from keras_seq.tracking import Summaries, TokenTensorBoard, Tracker
-from keras_seq.tracking.tracker import RUNS, Trackers, TrackioRun, WandbRun, import_tracker, open_tracker
+from keras_seq.tracking.tracker import RUNS, TrackioRun, WandbRun, import_tracker, open_tracker
 from keras_seq.training import TrainConfig
 
 SUMMARIES = Summaries(
@@ -51,13 +52,32 @@ def package(request, monkeypatch):
     return package
 
 
+def tracker_of(package, folder):
+    return RUNS[package.__name__](folder, mock.Mock())
+
+
 def test_every_tracker_has_the_methods_of_the_protocol():
     methods = [name for name in vars(Tracker) if not name.startswith("_")]
     assert {"write_settings", "record", "write"} == {*methods}
-    for tracker in (TokenTensorBoard, Trackers, TrackioRun, WandbRun):
+    for tracker in (TokenTensorBoard, TrackioRun, WandbRun):
         for name in methods:
             of_both = (inspect.signature(getattr(owner, name)).parameters for owner in (tracker, Tracker))
             assert [*next(of_both)] == [*next(of_both)], (tracker, name)
+
+
+def test_tensorboard_gets_first_what_the_other_gets(package, tmp_path):
+    board = mock.Mock()
+    calls = (
+        ("write_settings", ({"a": 1}, None)),
+        ("record", (2, {"loss": 0.5})),
+        ("write", (2, Summaries({"x": 1.0}))),
+    )
+    with RUNS[package.__name__](tmp_path, board) as tracker:
+        for name, args in calls:
+            getattr(board, name).side_effect = lambda *_: package.log("board")
+            getattr(tracker, name)(*args)
+    assert [(name, args) for name, args, _ in board.mock_calls] == [*calls]
+    assert [args for name, args, _ in package.calls if name in ("init", "log")][::2] == [("board",)] * 3
 
 
 def test_the_config_names_the_trackers_there_are():
@@ -103,7 +123,7 @@ def test_settings_curves_and_texts_are_sent_at_the_tokens_and_to_tensorboard_too
 
 def test_a_run_goes_on_under_its_id_and_another_in_an_equal_folder_has_another(package, tmp_path):
     def started(folder):
-        with RUNS[package.__name__](folder) as tracker:
+        with tracker_of(package, folder) as tracker:
             tracker.write_settings({}, None)
         options = package.of("init")[-1][1]
         return options.get("id", options["name"])
@@ -125,7 +145,7 @@ def test_a_run_ends_with_its_training_and_wandb_learns_whether_it_failed(package
         pass
     assert package.calls == []  # it never started
     for error in (KeyboardInterrupt, None):
-        with contextlib.suppress(KeyboardInterrupt), RUNS[package.__name__](tmp_path) as tracker:
+        with contextlib.suppress(KeyboardInterrupt), tracker_of(package, tmp_path) as tracker:
             tracker.write_settings({}, None)
             if error is not None:
                 raise error
@@ -140,7 +160,7 @@ def test_an_end_that_fails_is_a_warning_and_hides_no_stop(package, tmp_path):
     package.finish = fail
 
     def trained(stop):
-        with RUNS[package.__name__](tmp_path) as tracker:
+        with tracker_of(package, tmp_path) as tracker:
             tracker.write_settings({}, None)
             if stop is not None:
                 raise stop
@@ -152,7 +172,7 @@ def test_an_end_that_fails_is_a_warning_and_hides_no_stop(package, tmp_path):
 
 def test_the_project_can_be_named(package, tmp_path, monkeypatch):
     monkeypatch.setenv(f"{package.__name__.upper()}_PROJECT", "mine")
-    with RUNS[package.__name__](tmp_path) as tracker:
+    with tracker_of(package, tmp_path) as tracker:
         tracker.write_settings({}, None)
     assert package.of("init")[0][1]["project"] == "mine"
 
@@ -163,7 +183,7 @@ def test_a_package_that_does_not_start_a_run_is_one_sentence(package, tmp_path):
 
     package.init = init
     message = r"does not start a run \(not logged in\).* --train.tracker tensorboard"
-    with RUNS[package.__name__](tmp_path) as tracker, pytest.raises(ConnectionError, match=message):
+    with tracker_of(package, tmp_path) as tracker, pytest.raises(ConnectionError, match=message):
         tracker.write_settings({}, None)
     assert package.of("finish") == []
 
@@ -192,10 +212,11 @@ def test_tensorboard_alone_needs_no_other_package(tmp_path, monkeypatch):
 
 TRACKIO = """
 import sys
+from unittest import mock
 from keras_seq.tracking.tracker import TrackioRun
 from keras_seq.tracking import Summaries
 for tokens in (10, 20):
-    with TrackioRun(sys.argv[1]) as run:
+    with TrackioRun(sys.argv[1], mock.Mock()) as run:
         run.write_settings({"train.log_every": tokens}, None)
         run.record(tokens, {"loss": 1 / tokens})
         run.write(tokens, Summaries({"val_loss": float("nan")}, {"sample": "a"}))

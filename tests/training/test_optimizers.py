@@ -218,7 +218,7 @@ def test_a_table_of_numbers_is_no_matrix_and_goes_to_adam(randomize, blocks):
     optimizer = Muon(RATE, global_clipnorm=None, weight_decay=0.3)
     for step in gradients:
         apply(optimizer, {"kernel": kernel}, step)
-    assert Muon.is_hidden_matrix(kernel) == bool(blocks)
+    assert muon_blocks(kernel) == blocks
     mine = [step["kernel"] for step in gradients]
     expected = muon(start, mine, weight_decay=0.3) if blocks else adam(start, mine, 0.2 * RATE, weight_decay=RATE * 0.3)
     np.testing.assert_allclose(ops.convert_to_numpy(kernel), expected, atol=1e-5)

@@ -103,11 +103,6 @@ class RecallTask(StepBatches):
         """T, the positions of a row."""
         return self.lengths[1] + (self.items[1] if self.has_items else 0)
 
-    @property
-    def tokens_per_step(self) -> int:
-        """The ids of a batch."""
-        return self.batch_size * self.sequence_length
-
     def with_sizes(self, length: int, items: int = 1) -> "RecallTask":
         """Return the task with rows of one length and one number of items."""
         return dataclasses.replace(self, lengths=(length, length), items=(items, items))

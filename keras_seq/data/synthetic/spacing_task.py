@@ -10,8 +10,7 @@ is one character, and whose upper case is the capital again; others, such as `İ
 
 import numpy as np
 
-from keras_seq.checks import short_repr
-from keras_seq.tokenizers.base import TokenizerError, check_ids
+from keras_seq.tokenizers.base import TokenizerError, check_ids, check_text
 
 SPACE, CAPITAL = 1, 2
 NUM_TAGS = 4
@@ -34,7 +33,7 @@ def strip_spacing(text: str) -> tuple[str, np.ndarray]:
     >>> characters, tags.tolist()
     ('goon', [2, 0, 1, 0])
     """
-    _check_text(text)
+    check_text(text)
     lower = {character: _lower(character) for character in set(text)}
     characters, tags, space = [], [], 0
     for character in text:
@@ -56,7 +55,7 @@ def restore(characters: str, tags: np.ndarray | list[int]) -> str:
     >>> restore("goon", [2, 0, 1, 0])
     'Go on'
     """
-    _check_text(characters)
+    check_text(characters)
     tags = check_ids(tags, NUM_TAGS, "tag")
     if len(characters) != len(tags):
         raise TokenizerError(f"{len(tags)} tags for {len(characters)} characters; expected one tag for each character.")
@@ -66,11 +65,6 @@ def restore(characters: str, tags: np.ndarray | list[int]) -> str:
         is_capital = tag & CAPITAL and len(upper) == 1 and _lower(upper) == character
         parts.append(" " * bool(tag & SPACE) + (upper if is_capital else character))
     return "".join(parts)
-
-
-def _check_text(text):
-    if not isinstance(text, str):
-        raise TokenizerError(f"text must be a str, not {short_repr(text)}.")
 
 
 def _lower(character: str) -> str:

@@ -17,7 +17,7 @@ import abc
 import dataclasses
 from typing import ClassVar
 
-from keras_seq import layers
+from keras_seq import checks, layers
 from keras_seq.models.config import LanguageModelConfig, check_fields, register
 
 
@@ -315,6 +315,11 @@ class RWKV7Config(MixerModelConfig):
     """Width of the hidden layer of channel mixing."""
     rank: int = 16
     """Width between the two matrices of decays, learning rates, gates (twice as wide) and value residuals."""
+
+    def __post_init__(self):
+        """Check the fields."""
+        checks.positive_integer("rank", self.rank)
+        super().__post_init__()
 
     def mixer(self, n: int, dtype=None):
         """Return the time mixing of a block."""

@@ -9,7 +9,8 @@ from keras_seq.data import load_corpus
 from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, restore, strip_spacing
 
 texts = st.text(
-    st.characters() | st.sampled_from(" \n\t\u00a0\u2028AaZzİ\u0131ẞßǅǆΣ\u03c3ς\u212a\u2126ﬁŉ'"), max_size=40
+    st.characters(codec="utf-8") | st.sampled_from(" \n\t\u00a0\u2028AaZzİ\u0131ẞßǅǆΣ\u03c3ς\u212a\u2126ﬁŉ'"),
+    max_size=40,
 )
 
 
