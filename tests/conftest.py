@@ -27,6 +27,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 with contextlib.suppress(ImportError):
     importlib.import_module("triton")
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -35,6 +36,8 @@ ANY_BACKEND = TESTS / "layers"
 RARE_CASES = {*(TESTS / "rare_cases.txt").read_text(encoding="utf-8").splitlines()[2:]}
 BUDGETS = {"processor": 10 * 60, "wall": 5 * 60}  # seconds, of `make test` on 2 cores with nothing beside it
 STARTED = time.monotonic()
+hypothesis.settings.register_profile("tests", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("tests")
 # From 3.16 on an RNN of Keras hands no mask on, and warns of it. For tests of what the RNN itself computes.
 ignores_dropped_masks = pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning")
 

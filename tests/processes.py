@@ -22,3 +22,8 @@ def run_without(packages, folder, *arguments, **environment):
     environment = {name: value for name, value in environment.items() if value is not None}
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def without_tensorflow(folder, backend, *arguments):
+    """Run `python ...` where TensorFlow cannot be imported, in the processes it starts neither."""
+    return run_without(["tensorflow"], folder, *arguments, KERAS_BACKEND=backend)

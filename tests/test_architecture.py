@@ -30,7 +30,6 @@ TENSORFLOW_ONLY = {  # the files of keras_seq that import TensorFlow, besides op
     *("saving/text_graph.py", "saving/step_graph.py", "callbacks/diagnostics.py"),
 }
 PYTHON_FILES = [path for folder in ("keras_seq", "experiments", "tests") for path in (ROOT / folder).rglob("*.py")]
-MAX_LINES, MAX_TOTAL = 400, 10_900  # of a file of experiments/, and of all
 
 
 def sources(package):
@@ -77,14 +76,9 @@ def test_no_experiment_imports_another():
             assert rest[0] in ("common", own.removesuffix(".py")), f"{path.relative_to(ROOT)} imports {name}"
 
 
-def test_the_files_of_the_experiments_are_read_in_one_sitting():
-    files = [path for path in (ROOT / "experiments").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    files = [path for path in files if path.suffix != ".md"]  # the log of experiments
-    files = [path for path in files if "records" not in path.parts]  # what was run, as it was
-    lines = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
-    assert not {path: n for path, n in lines.items() if n > MAX_LINES}
-    assert not [path for path in lines if path.count("/") > 2]  # a folder in the folder of an experiment
-    assert sum(lines.values()) <= MAX_TOTAL
+def test_no_experiment_has_a_folder_in_its_folder():
+    files = (path.relative_to(ROOT) for path in sources("experiments"))
+    assert not [path for path in files if len(path.parts) > 3 and "records" not in path.parts]
 
 
 @pytest.mark.parametrize("package", ["layers", "models"])
@@ -131,7 +125,8 @@ def test_everything_that_keras_saves_by_name_is_registered():
         for _, member in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             ours = issubclass(member, kinds) and member.__module__.startswith("keras_seq.")
             exported = member.__name__ in {*keras_seq.layers.__all__, *keras_seq.training.__all__} - {"ExplicitState"}
-            if ours and (not member.__subclasses__() or exported):
+            derived = any(kind.__module__.startswith("keras_seq.") for kind in member.__subclasses__())  # not a test's
+            if ours and (exported or not derived):
                 found.add(member)  # what is only there to be inherited from is never saved
     assert {"LSTM", "Stateful", "LanguageModel", "Muon", "WarmupLinearDecay"} <= {m.__name__ for m in found}
     for member in found:

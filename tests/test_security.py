@@ -163,7 +163,9 @@ def test_no_character_of_a_text_leaves_its_place_in_a_page(page_of, tmp_path):
 
 
 def test_no_script_of_a_page_makes_markup_of_text():
-    for path in [*SOURCES, *(ROOT / "experiments").rglob("*.js")]:
+    pages = [path for kind in ("*.js", "*.html") for path in (ROOT / "keras_seq").rglob(kind)]
+    assert pages
+    for path in [*SOURCES, *pages]:
         text = path.read_text(encoding="utf-8")
         for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "new Function"):
             assert word not in text, path

@@ -183,16 +183,10 @@ def measure(config: SpeedrunConfig, folder: pathlib.Path) -> Report | str:
     if config.record is not None and is_new and not is_worker():
         objections = records.objections(rows, records.fastest())
         if not objections:
-            written = write_record(config, folder, rows, data.corpus.sha256)
+            facts = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "corpus": data.corpus.sha256, **environment()}
+            written = records.write(config.record, folder, rows, facts)
+            records.write_table()
     return report(config, rows, objections, written)
-
-
-def write_record(config: SpeedrunConfig, folder: pathlib.Path, rows: list[dict], corpus: str) -> pathlib.Path:
-    """Write the record and the table of all records."""
-    facts = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "corpus": corpus, **environment()}
-    path = records.write(config.record, folder, rows, facts)
-    records.write_table()
-    return path
 
 
 def report(config: SpeedrunConfig, rows: list[dict], objections: list[str], written: pathlib.Path | None) -> Report:

@@ -109,8 +109,8 @@ def noisy_seeds(rows: Sequence[dict]) -> list[str]:
 
 def load(folder: pathlib.Path | None = None) -> list[dict]:
     """Return the records of a folder, FOLDER by default, in their order, each with its `number`."""
-    paths = sorted((folder or FOLDER).glob("*/result.json"))
-    return [{"number": int(path.parent.name[:2]), **json.loads(path.read_text(encoding="utf-8"))} for path in paths]
+    numbered = sorted((int(p.parent.name.partition("-")[0]), p) for p in (folder or FOLDER).glob("*/result.json"))
+    return [{"number": number, **json.loads(path.read_text(encoding="utf-8"))} for number, path in numbered]
 
 
 def fastest(folder: pathlib.Path | None = None) -> dict | None:

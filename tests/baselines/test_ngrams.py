@@ -32,7 +32,7 @@ def oracle(train, order, size):
     return lambda id, context: p(id, tuple(context)[-(order - 1) :] if order > 1 else ())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(0, 4), min_size=1, max_size=40), st.lists(st.integers(0, 5), max_size=15), st.integers(1, 5)
 )

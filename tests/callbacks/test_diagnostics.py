@@ -19,7 +19,7 @@ from keras_seq.interpretability.activations import attention_weights
 from keras_seq.layers import LSTM, Stateful, TransformerBlock
 from tests.callbacks import diagnostics_fit
 from tests.callbacks.conftest import IDS, LENGTH, MODELS, VOCABULARY
-from tests.experiments.test_benchmark import without_tensorflow
+from tests.processes import without_tensorflow
 
 TOKENS = 2 * LENGTH  # of a step of `own_fit`
 eagerly = pytest.mark.usefixtures("eagerly")

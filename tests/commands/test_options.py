@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import pytest
 import tyro
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.common.command import Machine
@@ -192,7 +192,6 @@ def test_a_size_is_a_multiple(value, fails):
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**4))
-@settings(deadline=None)
 def test_steps_contain_the_tokens_and_no_step_is_superfluous(tokens, per_step):
     steps = num_steps(tokens, per_step)
     assert (steps - 1) * per_step < tokens <= steps * per_step

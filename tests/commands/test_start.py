@@ -58,11 +58,12 @@ def test_tensorflow_is_found_with_the_quiet_loader_and_other_modules_are_left_to
     assert QuietTensorFlow.find_spec("json") is None
 
 
-def test_experiments_import_tensorflow_only_where_it_is_needed():
+def test_experiments_import_tensorflow_only_where_it_is_needed(tmp_path):
     """That it is imported silently is in test_compare.py: a mistake prints nothing but its sentence."""
     code = "import os, sys, experiments; print('tensorflow' in sys.modules, os.environ['KERAS_BACKEND'])"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TF_", "KERAS_BACKEND"))}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    environment["KERAS_HOME"] = str(tmp_path)  # not the user's, which may name a backend
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("False tensorflow\n", "")
 
 
@@ -98,7 +99,7 @@ def test_the_folder_above_a_clone_imports_the_package_and_not_the_clone(tmp_path
 def test_every_command_line_checks_the_backend():
     environment = {**os.environ, "KERAS_BACKEND": "Torch"}
     command = [sys.executable, "-m", "keras_seq", "generate", "--help"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "KERAS_BACKEND=Torch: expected tensorflow, jax or torch.\n"
 

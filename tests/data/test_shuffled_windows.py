@@ -18,7 +18,7 @@ def starts(windows, steps):
     extra=st.integers(0, 30),
     seed=st.integers(0, 3),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_epoch_has_windows_at_multiples_of_the_stride_each_at_most_once(
     sequence_length, batch_size, stride, extra, seed
 ):

@@ -30,7 +30,7 @@ def values(dataset):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(step=st.integers(0, 100), **sizes)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_y_is_the_text_after_x(kind, step, num_ids, batch_size, sequence_length):
     windows = make(kind, num_ids, batch_size, sequence_length)
     x, y = windows.batch(step)
@@ -89,7 +89,7 @@ def test_every_start_is_as_likely():
 
 
 @given(**sizes)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_streams_continue_where_they_ended(num_ids, batch_size, sequence_length):
     windows = make(data.StatefulWindows, num_ids, batch_size, sequence_length)
     steps = [windows.batch(step) for step in range(windows.steps_per_epoch + 1)]
@@ -104,7 +104,7 @@ def test_streams_continue_where_they_ended(num_ids, batch_size, sequence_length)
 
 
 @given(step=st.integers(0, 200), reset_prob=st.sampled_from([0.0, 0.3, 1.0, 1]), **sizes)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_all_rows_are_reset_exactly_at_the_start_of_an_epoch(step, reset_prob, num_ids, batch_size, sequence_length):
     windows = make(data.StatefulWindows, num_ids, batch_size, sequence_length, reset_prob=reset_prob)
     reset_mask = windows.reset_mask(step)
@@ -143,7 +143,7 @@ def test_stateful_dataset_is_dataset_with_reset_mask():
 
 
 @given(epochs=st.integers(1, 2), **sizes)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_sequential_windows_cover_every_full_window_once_in_order(epochs, num_ids, batch_size, sequence_length):
     windows = make(data.SequentialWindows, num_ids, batch_size, sequence_length)
     batches = values(windows.dataset(0, epochs * windows.steps_per_epoch))
@@ -158,7 +158,7 @@ def test_sequential_windows_cover_every_full_window_once_in_order(epochs, num_id
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(**sizes)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_an_epoch_is_about_one_reading_of_the_text(kind, num_ids, batch_size, sequence_length):
     windows = make(kind, num_ids, batch_size, sequence_length)
     assert isinstance(windows.steps_per_epoch, int)

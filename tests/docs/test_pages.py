@@ -30,10 +30,12 @@ def test_the_blocks_of_a_page_run(page, monkeypatch):
     monkeypatch.chdir(ROOT)
     for package in ("torch", "onnxscript", "ai_edge_litert") if page.stem == "exports" else ():
         pytest.importorskip(package)
-    with functions_run_eagerly() if page.stem == "training" else contextlib.nullcontext():
-        for example in Sybil([PythonCodeBlockParser(doctest_optionflags=NUMBER)]).parse(page):
-            example.evaluate()
-    MODELS.pop("my_model", None)  # which docs/experiments.md registers
+    try:
+        with functions_run_eagerly() if page.stem == "training" else contextlib.nullcontext():
+            for example in Sybil([PythonCodeBlockParser(doctest_optionflags=NUMBER)]).parse(page):
+                example.evaluate()
+    finally:
+        MODELS.pop("my_model", None)  # which docs/experiments.md registers
 
 
 @pytest.mark.parametrize("name", ["rnn-lstm", "attention", "positions"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.evaluation.backend_results import results
-from tests.experiments.test_benchmark import without_tensorflow
+from tests.processes import without_tensorflow
 
 expected = functools.cache(results)
 

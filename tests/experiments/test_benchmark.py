@@ -22,7 +22,7 @@ from keras_seq.commands.options import command_line
 from keras_seq.data import RandomWindows, load_corpus
 from keras_seq.models import GPT2Config, TransformerConfig
 from tests.experiments.discovery import ROOT
-from tests.processes import run_without
+from tests.processes import without_tensorflow
 
 SMALL = {"batch_size": 2, "sequence_length": 6, "embedding_dim": 8, "units": 5, "num_heads": 2, "num_layers": 2}
 
@@ -30,11 +30,6 @@ SMALL = {"batch_size": 2, "sequence_length": 6, "embedding_dim": 8, "units": 5, 
 def needs(library):
     missing = importlib.util.find_spec(library) is None
     return pytest.param(library, marks=[pytest.mark.slow, pytest.mark.skipif(missing, reason=f"needs {library}")])
-
-
-def without_tensorflow(tmp_path, backend, *arguments):
-    """Run `python ...` where TensorFlow cannot be imported, in the processes it starts neither."""
-    return run_without(["tensorflow"], tmp_path, *arguments, KERAS_BACKEND=backend)
 
 
 def test_the_speedup_is_the_median_of_the_ratios_of_the_rounds():

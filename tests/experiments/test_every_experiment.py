@@ -19,7 +19,6 @@ every_experiment = pytest.mark.parametrize("name", sorted(experiments(), reverse
 
 @every_experiment
 def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(name, refuses):
-    refuses(name, "--no-such-option 1", "no-such-option")
     refuses(name, "--resume nowhere", "nowhere")
     refuses(name, "--seed -1" if hasattr(main_of(name).settings_class(), "seed") else "--num-seeds 0", "seed")
 

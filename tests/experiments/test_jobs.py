@@ -285,7 +285,7 @@ def test_a_run_that_diverges_does_not_keep_the_others_from_being_trained(tmp_pat
 def test_a_terminal_stops_the_command_and_not_its_workers(tmp_path, monkeypatch):
     """Ctrl-C goes to the group of the command: workers of the same group would hear it beside the command's SIGTERM."""
     program = tmp_path / "python"
-    program.write_text("#!/bin/sh\nps -o pgid= -p $$\n")
+    program.write_text(f"#!/bin/sh\nexec '{sys.executable}' -c 'import os; print(os.getpgrp())'\n")
     program.chmod(0o755)
     monkeypatch.setattr(jobs.sys, "executable", str(program))
     monkeypatch.setattr(jobs, "POLL_SECONDS", 0.01)
@@ -333,6 +333,7 @@ def test_workers_measure_in_turn_and_a_process_alone_leaves_no_lock(tmp_path, mo
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forks here")
+@pytest.mark.filterwarnings("ignore:This process .*is multi-threaded:DeprecationWarning")  # of Python 3.12, on forks
 def test_a_killed_job_leaves_its_run_to_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "POLL_SECONDS", 0.02)
     for _, train in jobs_run.runs(tmp_path / "alone"):

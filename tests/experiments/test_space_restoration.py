@@ -86,7 +86,7 @@ def spans(characters, tags):
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_word_is_right_where_both_texts_have_the_same_one_at_the_same_place(pairs):
     tags, predicted = np.array(pairs).T
     tags[0], predicted[0] = tags[0] & CAPITAL, predicted[0] & CAPITAL  # no space before the first character

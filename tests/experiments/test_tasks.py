@@ -3,7 +3,7 @@ import json
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.common.tasks import run_task
@@ -52,7 +52,6 @@ def test_a_run_on_a_task_holds_what_the_test_says(tmp_path):
 
 
 @given(st.integers(0, 500), st.integers(1, 500))
-@settings(deadline=None)
 def test_an_interval_holds_the_fraction_and_stays_between_none_and_all(hits, misses):
     text = percent_interval(hits / (hits + misses), hits + misses)
     fraction, low, _, high = (float(word.strip("(%)")) if word != "to" else 0 for word in text.split())

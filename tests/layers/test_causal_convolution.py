@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_seq.layers import CausalDepthwiseConv1D
-from tests.layers.conftest import wide
+from tests.layers.conftest import few, wide
 
 B, T, D, K = 2, 7, 3, 4
 numpy = ops.convert_to_numpy
@@ -66,6 +66,7 @@ def test_keras_depthwise_convolution_gives_the_same(made):
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@few
 @given(t=st.integers(1, T - 1))
 def test_the_future_cannot_leak_and_the_window_ends(policy, t):
     layer, x = CausalDepthwiseConv1D(3, dtype=policy), inputs()

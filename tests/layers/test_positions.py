@@ -19,6 +19,7 @@ from keras_seq.layers import (
     TransformerBlock,
 )
 from keras_seq.layers.attention.relative_positions import SCALINGS, distance_buckets, rotate, slopes
+from tests.layers.conftest import few
 
 numpy = ops.convert_to_numpy
 LEFT = np.array([[0, 0, 1, 1], [1, 1, 1, 1]], bool)
@@ -54,6 +55,7 @@ def layers():
 
 
 @pytest.mark.parametrize("layer", layers(), ids=lambda layer: layer.name)
+@few
 @given(cut=st.integers(1, 3))
 def test_piecewise_equals_whole(layer, cut):
     x = inputs()
@@ -81,6 +83,7 @@ def test_padding_does_not_count(layer):
 
 
 @pytest.mark.parametrize("layer", layers(), ids=lambda layer: layer.name)
+@few
 @given(cuts=st.sampled_from([[], [2], [1, 2, 3]]))
 def test_pieces_with_the_state_handed_on_equal_the_whole(layer, cuts):
     x, mask = inputs(), np.array([[1, 0, 1, 1], [1, 1, 1, 0]], bool)
@@ -147,6 +150,7 @@ def test_a_share_of_a_head_is_rotated_as_a_head_of_its_width():
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
+@few
 @given(p=st.integers(0, 100), s=st.integers(0, 100), shift=st.integers(0, 1000))
 def test_rotary_scores_depend_only_on_the_distance(scaling, p, s, shift):
     options = {} if scaling is None else {"scaling": scaling, "scaling_factor": 4.0, "original_context_length": 64}

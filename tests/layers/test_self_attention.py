@@ -17,6 +17,7 @@ from keras_seq.layers import (
     MultiHeadSelfAttention,
     RotaryPositions,
 )
+from tests.layers.conftest import few
 
 B, T, D = 2, 6, 8
 POSITIONS = {
@@ -195,6 +196,7 @@ QUICK_LEAKS = [*zip(POSITIONS, itertools.cycle(DTYPES), strict=False)]
     ("positions", "dtype"),
     [pytest.param(*case, marks=[] if case in QUICK_LEAKS else pytest.mark.rare) for case in LEAKS],
 )
+@few
 @given(t=st.integers(1, T - 1), sliding_window=st.sampled_from([None, 2]), cached=st.booleans())
 def test_the_future_cannot_leak(dtype, positions, t, sliding_window, cached):
     layer = MultiHeadSelfAttention(
@@ -321,6 +323,7 @@ def piecewise(layer, x, cuts, capacity, mask=None):
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
+@few
 @given(
     cuts=st.sampled_from([[], [1], [3], [1, 2, 3, 4, 5], [2, 5]]),
     capacity=st.sampled_from([T, T + 3]),

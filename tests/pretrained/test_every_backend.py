@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from keras_seq import pretrained
-from tests.experiments.test_benchmark import without_tensorflow
 from tests.pretrained.backend_logits import logits, models
+from tests.processes import without_tensorflow
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")

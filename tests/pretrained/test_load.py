@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
 pytest.importorskip("transformers")
 import torch
 import transformers

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
 pytest.importorskip("transformers")
 import keras
 import torch

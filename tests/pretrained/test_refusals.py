@@ -422,7 +422,7 @@ def test_tensors_that_do_not_fit_are_refused(folder):
 
 
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_any_value_of_any_key_loads_or_is_refused_in_one_sentence(hugging_face, tmp_path_factory, data):
     """Values of any JSON type; shapes are checked before weights are made, so that no number is too large."""
     names = ["gpt2", "llama-gqa", "qwen2-windows", "qwen3_5", "mamba-rank", "mamba2", "gemma", "bert-encoder"]

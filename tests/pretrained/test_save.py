@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
 pytest.importorskip("transformers")
 import torch
 import transformers

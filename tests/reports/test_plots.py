@@ -4,7 +4,7 @@ import json
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.text import Text
 
@@ -73,7 +73,6 @@ def test_a_legend_has_colors_then_styles_in_gray(axes):
 
 
 @given(st.lists(st.floats(-10, 10), max_size=8), st.floats(0.01, 3))
-@settings(deadline=None)
 def test_values_are_moved_apart_upwards_and_keep_their_order(values, distance):
     moved = plots.spread(values, distance)
     assert all(new >= old for old, new in zip(values, moved, strict=True))

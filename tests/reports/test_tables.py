@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_seq.reports.tables import (
@@ -95,7 +95,6 @@ def cells(line):
 
 
 @given(tables())
-@settings(deadline=None)
 def test_a_table_keeps_its_cells_and_shows_all_of_them_aligned(table):
     header, rows = table
     shown, rule, *lines = str(Table(header, rows)).splitlines()

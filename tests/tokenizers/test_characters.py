@@ -16,7 +16,7 @@ ODD = "\x00\r\n\t e\u0301é漢\u200d👩‍👩‍👧🏳️‍🌈\ufeff\ufffd
 
 
 @given(text=texts, oov_token=oov_tokens)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_ids_are_places_in_code_point_order(text, oov_token):
     vocabulary = CharacterTokenizer.from_text(text, oov_token)
     assert list(vocabulary.characters) == sorted(set(text), key=ord)
@@ -29,7 +29,7 @@ def test_ids_are_places_in_code_point_order(text, oov_token):
 
 
 @given(text=texts, oov_token=oov_tokens)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_round_trip_of_any_text(text, oov_token):
     vocabulary = CharacterTokenizer.from_text(text, oov_token)
     ids = vocabulary.encode(text)
@@ -40,7 +40,7 @@ def test_round_trip_of_any_text(text, oov_token):
 
 
 @given(known=texts, text=texts)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_unknown_character_is_id_0_and_decodes_to_one_character(known, text):
     vocabulary = CharacterTokenizer.from_text(known, oov_token="[UNK]")
     ids = vocabulary.encode(text)
@@ -49,7 +49,7 @@ def test_an_unknown_character_is_id_0_and_decodes_to_one_character(known, text):
 
 
 @given(known=texts, text=texts)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_an_unknown_character_is_an_error_that_names_it_and_its_position(known, text):
     vocabulary = CharacterTokenizer.from_text(known)
     strangers = [position for position, character in enumerate(text) if character not in known]
@@ -64,7 +64,7 @@ def test_an_unknown_character_is_an_error_that_names_it_and_its_position(known, 
 
 
 @given(rows=st.lists(st.text(st.sampled_from(ODD), max_size=8), min_size=1, max_size=5), oov_token=oov_tokens)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_batch_of_strings_is_ragged(rows, oov_token):
     vocabulary = CharacterTokenizer.from_text(ODD, oov_token)
     ids = vocabulary.encode(tf.constant(rows))

@@ -229,7 +229,7 @@ configs = st.fixed_dictionaries(
 
 
 @given(data=st.binary(max_size=60) | configs.map(lambda config: json.dumps(config).encode()))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_file_is_a_tokenizer_or_one_clear_error(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "tokenizer.json"
     path.write_bytes(data)

@@ -26,7 +26,7 @@ def test_special_tokens_have_the_first_ids():
 
 
 @given(text=any_texts)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_byte_pairs_give_any_text_back_and_never_an_unknown(text):
     ids = PAIRS.encode(text).tolist()
     assert PAIRS.decode(ids) == text
@@ -35,7 +35,7 @@ def test_byte_pairs_give_any_text_back_and_never_an_unknown(text):
 
 
 @given(text=st.text(st.characters(codec="utf-8"), min_size=1, max_size=40), other=any_texts)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_byte_pairs_of_any_text_give_any_other_back(text, other):
     pairs = BytePairTokenizer.from_text(text, min_count=1)
     for given_text in (text, other):
@@ -81,7 +81,7 @@ def test_word_pieces_by_hand():
 
 
 @given(text=any_texts)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_word_pieces_of_what_they_decode_to_are_the_same_pieces(text):
     ids = PIECES.encode(text).tolist()
     if unk not in ids:
@@ -89,7 +89,7 @@ def test_word_pieces_of_what_they_decode_to_are_the_same_pieces(text):
 
 
 @given(words=st.lists(st.text(st.sampled_from("abcdefgilmnorst"), min_size=1, max_size=8)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_words_of_known_characters_come_back(words):
     text = " ".join(words)
     assert PIECES.decode(PIECES.encode(f"\n {text}\t")) == text
@@ -188,14 +188,14 @@ def popped(first, second, room):
 
 
 @given(first=st.integers(0, 40), second=st.integers(0, 40), room=st.integers(0, 90))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_shares_are_those_of_the_loop(first, second, room):
     ids = pack_segments([[5] * first], [[6] * second], room + 3)["token_ids"]
     assert ((ids == 5).sum(), (ids == 6).sum()) == popped(first, second, room)
 
 
 @given(data=st.data(), pairs=st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_every_row_is_the_texts_between_specials_and_padding(data, pairs):
     firsts = data.draw(st.lists(rows, min_size=1, max_size=5))
     seconds = data.draw(st.lists(rows, min_size=len(firsts), max_size=len(firsts))) if pairs else None
@@ -218,7 +218,7 @@ def test_every_row_is_the_texts_between_specials_and_padding(data, pairs):
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @given(firsts=texts, data=st.data(), pairs=st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_batch_of_texts(tokenizer, firsts, data, pairs):
     seconds = data.draw(st.permutations(firsts)) if pairs else None
     length = data.draw(st.none() | st.integers(3, 20))

@@ -13,7 +13,7 @@ texts = st.text(characters, min_size=1, max_size=60)
 
 
 @given(text=texts)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_pieces_are_what_lies_between_word_borders_and_make_up_the_text(text):
     pieces = split_words(text)
     assert "".join(pieces) == text
@@ -34,7 +34,7 @@ def test_pieces_by_hand(text, pieces):
 
 
 @given(text=texts)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_round_trip_of_any_text_whose_pieces_are_known(text):
     words = WordTokenizer.from_text(text)
     ids = words.encode(text)
@@ -44,7 +44,7 @@ def test_round_trip_of_any_text_whose_pieces_are_known(text):
 
 
 @given(known=texts, text=texts)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_an_unknown_piece_is_id_0_and_decodes_to_unk(known, text):
     words = WordTokenizer.from_text(known)
     pieces, ids = split_words(text), words.encode(text)
@@ -53,7 +53,7 @@ def test_an_unknown_piece_is_id_0_and_decodes_to_unk(known, text):
 
 
 @given(text=texts, size=st.none() | st.integers(2, 12), min_count=st.integers(1, 3))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_tokens_are_the_most_frequent_pieces(text, size, min_count):
     counts = Counter(split_words(text))
     if max(counts.values()) < min_count:

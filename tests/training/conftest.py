@@ -1,7 +1,4 @@
-"""A tiny text and tiny runs over it; ends.py for those who import it."""
-
-import pathlib
-import sys
+"""A tiny text and tiny runs over it."""
 
 import keras
 import numpy as np
@@ -12,8 +9,6 @@ from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import TrainConfig, train_language_model
 from tests.conftest import functions_run_eagerly
-
-sys.path.append(str(pathlib.Path(__file__).parent))  # ends
 
 CHARACTERS = "\n abcdefg"
 BATCH, LENGTH, STEPS = 3, 5, 8

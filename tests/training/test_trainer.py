@@ -12,7 +12,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from ends import CLOCKS, points
 from safetensors.numpy import load_file
 
 from keras_seq import layers
@@ -31,6 +30,7 @@ from keras_seq.training.callbacks import CheckpointCallback
 from keras_seq.training.run_config import flatten
 from keras_seq.training.run_folder import lock_run
 from tests.training.backend_run import DiesAt, Killed
+from tests.training.ends import CLOCKS, points
 
 STEPS = 8
 

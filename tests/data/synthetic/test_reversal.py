@@ -30,7 +30,7 @@ def halves(task, step=0):
     batch_size=st.integers(1, 9),
     step=st.integers(0, 2**40),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_row_is_a_sequence_and_its_reverse_between_start_and_end(alphabet_size, lengths, batch_size, step):
     least, longest = lengths[0], sum(lengths)
     task = Reversal(alphabet_size, least, longest, batch_size, seed=1)

@@ -15,14 +15,14 @@ texts = st.text(
 
 
 @given(text=texts)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_tags_bring_the_text_back_with_its_white_space_as_single_spaces(text):
     assert restore(*strip_spacing(text)) == collapse_whitespace(text)
     assert collapse_whitespace(text) == re.sub(r"\s+", " ", text).rstrip()
 
 
 @given(text=texts)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_what_is_left_has_no_space_and_no_capital_and_is_the_text_but_for_case(text):
     characters, tags = strip_spacing(text)
     assert not any(character.isspace() for character in characters)
@@ -36,7 +36,7 @@ def test_what_is_left_has_no_space_and_no_capital_and_is_the_text_but_for_case(t
 
 
 @given(text=texts, data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_wrong_tags_change_nothing_but_spaces_and_capitals(text, data):
     characters, _ = strip_spacing(text)
     count = len(characters)
