@@ -1,10 +1,9 @@
 """constraints.txt pins what setup.cfg asks for."""
 
 import configparser
-import pathlib
 import re
 
-ROOT = pathlib.Path(__file__).parents[1]
+from tests.processes import ROOT
 
 
 def pinned():

@@ -23,10 +23,10 @@ COUNTS = {  # what is counted: at most
     "files of compare --smoke": 116,
     "classes of ours above a layer, itself included": 4,
     "lines of a file": 400,
-    "lines of keras_seq": 39_060,
+    "lines of keras_seq": 38_760,
     "files of keras_seq": 214,
-    "lines of experiments": 9_260,
-    "files of experiments": 45,
+    "lines of experiments": 9_100,
+    "files of experiments": 44,
     "lines of tests": 44_800,
     "foreign private names": 4,
 }

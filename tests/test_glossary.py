@@ -3,13 +3,13 @@
 import ast
 import importlib
 import inspect
-import pathlib
 import re
 
 import keras
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[1]
+from tests.processes import ROOT
+
 SOURCES = sorted([*ROOT.glob("keras_seq/**/*.py"), *ROOT.glob("experiments/**/*.py"), *ROOT.glob("docs/*.py")])
 ALLOWED = {"BrokenExecutor", "BrokenPipeError", "FileNotFoundError", "ModuleNotFoundError"}  # Python's
 ALLOWED |= {"lift_fresh_copy", "broken_mask"}  # torch's; breaks the mask on purpose

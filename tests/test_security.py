@@ -2,7 +2,6 @@
 
 import ast
 import html.parser
-import pathlib
 import re
 
 import numpy as np
@@ -14,8 +13,8 @@ from keras_seq.interpretability.traces import ModelTrace
 from keras_seq.reports.inspection import inspect_page
 from keras_seq.reports.tables import tensorboard_command
 from keras_seq.training import run_folder
+from tests.processes import ROOT
 
-ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted(path for folder in ("keras_seq", "experiments") for path in (ROOT / folder).rglob("*.py"))
 SHOWN = [
     *SOURCES,

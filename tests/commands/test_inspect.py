@@ -6,6 +6,7 @@ import keras
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from keras_seq.commands import inspect as inspect_model
 from keras_seq.data import load_corpus
@@ -17,7 +18,7 @@ from keras_seq.saving import save_model
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.base import show_whitespace
 from keras_seq.training import load_run
-from tests.interpretability.test_traces import IDS, TOKENIZER, data_of, small, softmax
+from tests.interpretability.test_traces import IDS, TOKENIZER, data_of, small
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def inspected(smoke, tmp_path, capsys):
 def test_it_writes_pictures_and_a_page_and_no_run_of_tensorboard(inspected, smoke, tmp_path, name, picture):
     said, data = inspected("--text", "It is\nso", name=name)
     model, tokenizer = load_run(smoke.folder / f"{name}-seed0")
-    p = softmax(keras.ops.convert_to_numpy(model(tokenizer.encode("It is\nso")[None]))[0].astype("float64"))[-1]
+    p = softmax(keras.ops.convert_to_numpy(model(tokenizer.encode("It is\nso")[None]))[0, -1].astype("float64"))
     best, chance = data["top"][-1][0]
     assert chance == pytest.approx(p.max(), rel=1e-4)
     assert tokenizer.encode(best)[0] == p.argmax()

@@ -1,14 +1,13 @@
 """The examples in docstrings print what they say; numbers are compared to the precision that is printed."""
 
-import pathlib
-
 import pytest
 from sybil import Sybil
 from sybil.document import PythonDocStringDocument
 from sybil.evaluators.doctest import NUMBER
 from sybil.parsers.doctest import DocTestParser
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.processes import ROOT
+
 SOURCES = sorted(path for path in (ROOT / "keras_seq").rglob("*.py") if "    >>> " in path.read_text(encoding="utf-8"))
 
 

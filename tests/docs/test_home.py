@@ -1,11 +1,11 @@
 """Run the Python code of README.md and of docs/index.md, one block after the other, in an empty folder, shortened."""
 
-import pathlib
 import re
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.processes import ROOT
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SHORTER = {  # texts and trainings
     '"docstrings"': '"text.txt"',

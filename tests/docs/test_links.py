@@ -5,13 +5,13 @@ defines it.
 Links to the web are checked for their form only. A test file that is named without a link is there, too.
 """
 
-import pathlib
 import re
 import urllib.parse
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.processes import ROOT
+
 PAGES = [*ROOT.glob("*.md"), ROOT / "logs" / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("experiments/**/*.md")]
 LINK = re.compile(r"\[((?:[^][]|\[[^][]*\])*)\]\(([^()\s]+(?:\([^()\s]*\)[^()\s]*)*)\)")
 

@@ -2,12 +2,12 @@
 
 import importlib
 import json
-import pathlib
 import re
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.processes import ROOT
+
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 OF_A_MACHINE = re.compile(r"(?<![\w.<])/(?:home|mnt|opt|private|root|tmp|usr|Users|var|work)/|\b[A-Z]:\\")
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -14,14 +14,13 @@ import shutil
 import subprocess
 import threading
 
-import numpy as np
 import pytest
 
 import keras_seq
 from keras_seq.models.config import tiny_config
 from keras_seq.saving.exporter import PACKAGES
 from keras_seq.tokenizers import CharacterTokenizer
-from tests.conftest import often
+from tests.conftest import often, randomized
 from tests.processes import ROOT, run_without
 
 MISSING = [name for name in PACKAGES["onnx"] if importlib.util.find_spec(name) is None]
@@ -47,9 +46,7 @@ def exported(tmp_path_factory):
         """Return the path of a small model with random weights, and the model."""
         path = tmp_path_factory.mktemp(name) / "model.onnx"
         model = tiny_config(name, context_length=9).build_model(TOKENIZERS[name].vocabulary_size)
-        random = np.random.default_rng(4)
-        for weight in model.trainable_variables:
-            weight.assign(random.normal(size=weight.shape))
+        randomized(model, seed=4, scale=1.0)
         keras_seq.export(model, path, tokenizer=TOKENIZERS[name])
         return path, model
 

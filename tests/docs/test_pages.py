@@ -6,7 +6,6 @@ tests/docs/test_home.py.
 """
 
 import contextlib
-import pathlib
 import re
 
 import pytest
@@ -16,8 +15,8 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 from keras_seq.models import MODELS
 from tests.conftest import functions_run_eagerly, often
+from tests.processes import ROOT
 
-ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.stem not in ("layers", "index"))
 # they train, compile, build many models
 LONG = ("data", "stateful", "tensorboard", "transformer", "interpretability", "generation", "pretrained", "recurrent")

@@ -18,12 +18,8 @@ MODELS = {
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def model(request):
-    model = MODELS[request.param].build_model(VOCABULARY.vocabulary_size)
-    random = np.random.default_rng(4)
-    for weight in model.trainable_variables:
-        weight.assign(random.normal(size=weight.shape))
-    return model
+def model(request, randomize):
+    return randomize(MODELS[request.param].build_model(VOCABULARY.vocabulary_size), seed=4, scale=1.0)
 
 
 @pytest.mark.any_backend

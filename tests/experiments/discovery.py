@@ -1,12 +1,10 @@
 """The experiments, found as `python -m experiments` finds them."""
 
-import pathlib
-
 from experiments.common.catalog import load_main as main_of
 from experiments.common.catalog import scripts
+from tests.processes import ROOT
 
 __all__ = ["COMPARED", "ROOT", "SMOKE_OPTIONS", "experiments", "main_of"]
-ROOT = pathlib.Path(__file__).parents[2]
 
 # a state that steps, one that is scanned, both windows; test_without_tensorflow.py, which is rare, compares all models
 COMPARED = "lstm", "mamba", "hybrid", "transformer"

@@ -1,6 +1,7 @@
 """Sampling by the formulas of `samplers.py`, in float64 NumPy, one row at a time."""
 
 import numpy as np
+from scipy.special import softmax
 
 
 def sample(
@@ -28,9 +29,3 @@ def sample(
         p = np.where(np.isin(np.arange(len(p)), nearest), p, 0)
         p = p / p.sum()
     return int(order[np.searchsorted(np.cumsum(p), uniform, side="right")])
-
-
-def softmax(z):
-    """Probabilities of logits."""
-    e = np.exp(z - z.max())
-    return e / e.sum()

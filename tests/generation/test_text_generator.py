@@ -9,6 +9,7 @@ from keras_seq.generation import TextGenerator, generate, stream
 from keras_seq.layers import RotaryPositions
 from keras_seq.models import LANGUAGE_MODELS, LlamaConfig
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordPieceTokenizer
+from tests.conftest import randomized
 from tests.generation.test_sampling_loop import whole_passes
 from tests.models.test_language_model import CONTEXT, SMALL
 from tests.models.test_language_model import VOCABULARY as SIZE
@@ -22,11 +23,7 @@ MARKS = {"lstm": (), "transformer": pytest.mark.rare}  # the others compile for 
 def made(name, dtype=None, size=VOCABULARY.vocabulary_size):
     """A model with distinct random weights."""
     config = dataclasses.replace(SMALL[name], **({"num_layers": 1} if name in MARKS else {}))
-    model = config.build_model(size, dtype=dtype)
-    random = np.random.default_rng(4)
-    for weight in model.trainable_variables:
-        weight.assign(random.normal(size=weight.shape))
-    return model
+    return randomized(config.build_model(size, dtype=dtype), seed=4, scale=1.0)
 
 
 @pytest.fixture(scope="module")

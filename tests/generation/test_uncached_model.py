@@ -10,21 +10,15 @@ from keras_seq.generation import TextGenerator, greedy
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.characters import with_text_input
+from tests.conftest import randomized
 
 VOCABULARY = CharacterTokenizer("abcdefg")
 SLOW = pytest.mark.filterwarnings("ignore:.*the slow way")
 
 
-def randomized(model):
-    random = np.random.default_rng(1)
-    for weight in model.weights:
-        weight.assign(random.normal(size=weight.shape, scale=0.5))
-    return model
-
-
 def transformer():
     kwargs = {"embedding_dim": 8, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 8}
-    return randomized(TransformerConfig(**kwargs, context_length=6).build_model(VOCABULARY.vocabulary_size))
+    return randomized(TransformerConfig(**kwargs, context_length=6).build_model(VOCABULARY.vocabulary_size), 1, 0.5)
 
 
 class TwoTexts(keras.Model):
@@ -36,7 +30,7 @@ def own(length=None, causal=True, units=VOCABULARY.vocabulary_size):
     ids = keras.Input((length,), dtype="int32")
     x = keras.layers.Embedding(VOCABULARY.vocabulary_size, 8)(ids)
     x = layers.TransformerBlock(2, 16, causal=causal)(x)
-    return randomized(keras.Model(ids, keras.layers.Dense(units)(x), name="own"))
+    return randomized(keras.Model(ids, keras.layers.Dense(units)(x), name="own"), 1, 0.5)
 
 
 @SLOW

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from keras_seq.interpretability import layer_outputs, logit_lens, patched_logits, patched_state_logits, patching_effects
 from keras_seq.interpretability.activations import BATCH_SIZE
@@ -143,11 +144,6 @@ def test_normalization_and_projection_belong_to_the_readout(small):
     assert "normalization" not in logit_lens(small("gpt2"), IDS)
 
 
-def softmax(logits):
-    e = np.exp(np.asarray(logits, "float64") - np.max(logits))
-    return e / e.sum()
-
-
 def test_the_effect_is_the_share_of_the_divergence_that_a_patch_takes_away(randomize):
     model = randomize(LSTMConfig(embedding_dim=3, units=5).build_model(V))
     ids, source = EFFECTS.integers(V, size=(2, BATCH_SIZE + 3))
@@ -156,7 +152,7 @@ def test_the_effect_is_the_share_of_the_divergence_that_a_patch_takes_away(rando
 
     def prediction(x):
         h = keras.ops.convert_to_numpy(model.blocks[0](x[None]))
-        return softmax(keras.ops.convert_to_numpy(model.head(h))[0, -1])
+        return softmax(np.asarray(keras.ops.convert_to_numpy(model.head(h))[0, -1], "float64"))
 
     x, x_source = (keras.ops.convert_to_numpy(model.embedding(row)) for row in (ids, source))
     p, p_source = prediction(x), prediction(x_source)

@@ -13,6 +13,7 @@ from keras_seq.models import Ensemble, LanguageModel, LSTMConfig
 from keras_seq.models.config import tiny_config
 
 pytestmark = pytest.mark.any_backend
+numpy = ops.convert_to_numpy
 V, LENGTH = 11, 3
 IDS = np.random.default_rng(0).integers(V, size=(1, LENGTH)).astype("int32")
 SIZES = {"embedding_dim": 8, "units": 8, "num_layers": 2, "feed_forward_dim": 12, "context_length": LENGTH}
@@ -26,10 +27,6 @@ def read(model):
         np.testing.assert_allclose(numpy(logits), expected[:, t], atol=1e-4)
         positions.append(views)
     return positions
-
-
-def numpy(x):
-    return ops.convert_to_numpy(x)
 
 
 def of(positions, kind, layer, name):

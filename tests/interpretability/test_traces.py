@@ -6,6 +6,7 @@ import pathlib
 import keras
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from keras_seq.interpretability.traces import (
     lstm_signals,
@@ -19,6 +20,7 @@ from keras_seq.models import MODELS, LanguageModel
 from keras_seq.reports.inspection import inspect_page
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking.summaries import label
+from tests.conftest import randomized
 from tests.reports.test_pages import Reader
 
 RUN = pathlib.Path("run")
@@ -41,10 +43,7 @@ SMALL = {
 def small(name, dtype=None, **changes):
     """A model with weights that are not those of its start, where much is zero."""
     model = MODELS[name](**SMALL[name], **changes).build_model(TOKENIZER.vocabulary_size, dtype=dtype)
-    random = np.random.default_rng(3)
-    for weight in model.trainable_variables:
-        weight.assign(random.normal(size=weight.shape, scale=0.7))
-    return model
+    return randomized(model, seed=3, scale=0.7)
 
 
 OFTEN = ("lstm", "mamba", "transformer")  # of each kind of signal
@@ -66,13 +65,8 @@ def data_of(page):
     return json.loads(page.split('id="data">')[1].split("</script>")[0])
 
 
-def softmax(logits):
-    exp = np.exp(logits - logits.max(-1, keepdims=True))
-    return exp / exp.sum(-1, keepdims=True)
-
-
 def test_the_page_says_what_the_model_expects(model, trace):
-    expected = softmax(np.array(keras.ops.convert_to_numpy(model(IDS[None]))[0], "float64"))
+    expected = softmax(np.array(keras.ops.convert_to_numpy(model(IDS[None]))[0], "float64"), axis=-1)
     data = data_of(inspect_page(trace, RUN))
     assert "".join(data["tokens"]) == TEXT
     assert len(data["top"]) == len(TEXT) == len(data["next"]) + 1
@@ -150,9 +144,7 @@ def test_the_signals_of_other_activations_make_the_output_too():
     size = TOKENIZER.vocabulary_size
     model = LanguageModel(keras.layers.Embedding(size, 3), [lstm], keras.layers.Dense(size))
     model.build((None, None))
-    random = np.random.default_rng(3)
-    for weight in model.trainable_variables:
-        weight.assign(random.normal(size=weight.shape))
+    randomized(model, seed=3, scale=1.0)
     h = trace_model(model, TOKENIZER, IDS).activations["lstm"]["h"]
     np.testing.assert_allclose(h, keras.ops.convert_to_numpy(lstm(model.embedding(IDS[None])))[0], atol=1e-6)
 

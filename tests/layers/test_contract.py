@@ -14,7 +14,7 @@ from keras import ops
 
 import keras_seq.ops
 from keras_seq import layers
-from tests.conftest import often
+from tests.conftest import often, randomized
 from tests.layers.conftest import compiled
 
 BACKEND = keras.backend.backend()
@@ -259,10 +259,7 @@ def model_of(case):
     inputs = [keras.Input((None, D), name="x"), *([keras.Input((None, D + 1), name="context")] if case.context else [])]
     hidden = [keras.layers.Dense(x.shape[-1], name=f"{x.name}_dense")(x) for x in inputs]
     model = keras.Model(one_or_all(inputs), keras.layers.Dense(3, name="head")(run(case.make(), hidden)))
-    random = np.random.default_rng(0)
-    for weight in model.trainable_weights:
-        weight.assign(random.normal(scale=0.5, size=weight.shape))
-    return model
+    return randomized(model, scale=0.5)
 
 
 @functools.cache

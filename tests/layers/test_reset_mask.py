@@ -10,6 +10,7 @@ from keras_seq import layers
 from tests.conftest import often
 from tests.layers.test_state_laws import MAKERS
 
+numpy = ops.convert_to_numpy
 D = 6
 RECURRENT = MAKERS | {
     "RWKV7ChannelMix": lambda: layers.RWKV7ChannelMix(5),
@@ -44,10 +45,6 @@ def make(randomize):
         return randomize(layer)
 
     return make
-
-
-def numpy(x):
-    return ops.convert_to_numpy(x)
 
 
 def inputs(length=9, seed=0):

@@ -26,6 +26,7 @@ from keras_seq.ops.compiled import compiled
 from tests.conftest import often
 from tests.pretrained.random_configs import CONFIGS, OFTEN, QWEN3_5, random_model
 
+numpy = ops.convert_to_numpy
 CAUSAL = [name for name in CONFIGS if "bert" not in name and not name.startswith("t5")]
 T5 = [name for name in CONFIGS if name.startswith("t5")]
 MODERNBERT = [name for name in CONFIGS if name.startswith("modernbert")]
@@ -43,10 +44,6 @@ def few(names, often=OFTEN):
 
 def some_ids(vocabulary_size, length=T, seed=0):
     return np.random.default_rng(seed).integers(1, vocabulary_size, (2, length)).astype("int32")
-
-
-def numpy(x):
-    return ops.convert_to_numpy(x)
 
 
 def assert_same(logits, reference, where=...):
