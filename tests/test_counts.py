@@ -25,7 +25,7 @@ COUNTS = {  # what is counted: at most
     "lines of a file": 400,
     "lines of keras_seq": 38_760,
     "files of keras_seq": 214,
-    "lines of experiments": 9_240,
+    "lines of experiments": 9_260,
     "files of experiments": 45,
     "lines of tests": 44_800,
     "foreign private names": 4,
