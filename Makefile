@@ -21,13 +21,17 @@ ON_TORCH_TOO := tests/models/test_step_check.py tests/models/test_ngrams.py test
 QUICK_ON_JAX := tests/layers/test_contract.py tests/generation/test_sampling_loop.py tests/training/test_guard.py
 SEVERAL_BACKENDS := tests/data/test_pipeline.py tests/ops/test_dispatch.py tests/callbacks/test_diagnostics.py \
 	tests/evaluation/test_every_backend.py \
-	tests/training/test_backends.py tests/experiments/test_without_tensorflow.py
+	tests/training/test_backends.py tests/experiments/test_without_tensorflow.py tests/experiments/test_benchmark.py
 SEVERAL_DEVICES := tests/training/test_distributed.py tests/docs/test_communication.py \
 	tests/experiments/test_jobs.py
 GPU := KERAS_BACKEND=$(BACKEND) $(PYTHON) -m experiments
+# 5 is pytest's status where ARGS choose no test
+OR_NONE = $(if $(ARGS),|| [ $$? = 5 ])
 PEERS := tests/pretrained tests/models/test_lora.py tests/models/test_quantization.py tests/data/test_prepare.py \
 	tests/layers/test_linear_layers.py tests/layers/test_delta_rules.py tests/layers/test_attention.py \
 	tests/layers/test_positions.py tests/evaluation/test_harness.py
+.NOTPARALLEL:
+test test-rare test-slow smoke smoke-tests peers docs: export KERAS_BACKEND := tensorflow
 .PHONY: compare test test-rare test-slow test-all backends backends-all peers gpu check smoke smoke-tests docs release clean
 
 compare: .venv/installed
@@ -37,8 +41,8 @@ test: .venv/installed-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-rare: .venv/installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" $(ARGS)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "rare and smoke and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" $(ARGS) $(OR_NONE)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "rare and smoke and not slow" $(ARGS) $(OR_NONE)
 
 test-slow: .venv/installed-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow $(ARGS)
@@ -46,21 +50,22 @@ test-slow: .venv/installed-test
 test-all: test test-rare
 
 backends: .venv/installed-backends
-	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist load $(QUICK_ON_JAX) $(ARGS)
-	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile $(ANY_BACKEND) $(ARGS)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist load $(QUICK_ON_JAX) $(ARGS) $(OR_NONE)
+	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile $(ANY_BACKEND) $(ARGS) $(OR_NONE)
 	$(BIN)/python -m experiments.benchmark --backend jax --smoke --cases 1 4
 
 # JAX in parts, because a process keeps all that it has compiled, gigabytes.
-backends-all: backends
+backends-all: .venv/installed-backends
 	$(BIN)/python -m experiments.benchmark --backend jax --smoke
+	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile $(ANY_BACKEND) $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers/test_[a-m]*.py $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers/test_[n-z]*.py $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" tests/layers $(ARGS)
 	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile $(ON_TORCH_TOO) $(ARGS)
 	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" $(ANY_BACKEND) $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile $(filter-out tests/layers,$(ANY_BACKEND)) $(ARGS)
-	$(BIN)/python -m pytest -n 2 --dist load -m "not slow and not smoke" $(SEVERAL_BACKENDS) $(ARGS)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow" $(SEVERAL_DEVICES) $(ARGS)
+	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -n 2 --dist load -m "not slow and not smoke" $(SEVERAL_BACKENDS) $(ARGS)
+	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow" $(SEVERAL_DEVICES) $(ARGS)
 
 peers: .venv/installed-peers
 	$(BIN)/python -m pytest -n 2 --dist load -m "not slow and not smoke" $(PEERS) $(ARGS)
@@ -89,12 +94,12 @@ docs: .venv/installed-docs
 
 release: .venv/installed-dev
 	rm -rf dist
-	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/python -m twine check --strict dist/*
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "keras_seq needs Python 3.11 or later; name one with make PYTHON=...")'
-	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
+	$(PYTHON) -m venv --clear .venv || { rm -rf .venv; exit 1; }
 
 .venv/installed: setup.cfg pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable ".[command,tensorflow]"

@@ -89,7 +89,7 @@ class RecipeConfig:
     recurrent_initializer: Literal["glorot_normal", "orthogonal"] = "glorot_normal"
     """Keras initializer of the recurrent matrix."""
     pipeline: Literal["generator", "tensors"] = "generator"
-    """Random windows from a Python generator, or from tensors; the draws differ."""
+    """Two sets of random windows, which two pipelines drew once: what the change is worth is noise."""
     windows: Literal["random", "stateful"] = "random"
     """Random windows with carried state, or stateful windows, whose text continues."""
     reset_prob: float = 0.0

@@ -21,15 +21,14 @@ _PACKAGES = {path.parent.name for path in pathlib.Path(__file__).parent.glob("*/
 
 def __getattr__(name):
     """Import on first use: loading a model needs neither `train` nor `generate`."""
-    if name in _HOMES:
-        try:
-            return getattr(importlib.import_module(f"keras_seq.{_HOMES[name]}"), name)
-        except ModuleNotFoundError as error:
-            raise ImportError(f'keras_seq.{name} needs {error.name}: pip install "keras_seq[command]".') from error
     if name == "score":
         return importlib.import_module("keras_seq.evaluation").score_text
-    if name in _PACKAGES:
-        return importlib.import_module(f"keras_seq.{name}")
+    if name in _HOMES or name in _PACKAGES:
+        try:
+            home = importlib.import_module(f"keras_seq.{_HOMES.get(name, name)}")
+        except ModuleNotFoundError as error:
+            raise ImportError(f'keras_seq.{name} needs {error.name}: pip install "keras_seq[command]".') from error
+        return getattr(home, name) if name in _HOMES else home
     raise AttributeError(f"module 'keras_seq' has no attribute {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""Find the backend of Keras before Keras is imported."""
+"""Find the backend and the folder of Keras before Keras is imported, and the cores that there are."""
 
 import importlib.util
 import json
@@ -18,11 +18,21 @@ def chosen_backend() -> str:
     """Return the backend that Keras will take: that of KERAS_BACKEND, of keras.json, or TensorFlow."""
     if name := os.environ.get("KERAS_BACKEND"):
         return name
-    home = pathlib.Path(os.environ.get("KERAS_HOME") or pathlib.Path("~/.keras").expanduser())
     try:
-        return json.loads((home / "keras.json").read_text(encoding="utf-8")).get("backend", BACKENDS[0])
+        return json.loads((keras_home() / "keras.json").read_text(encoding="utf-8")).get("backend", BACKENDS[0])
     except (OSError, ValueError, AttributeError):
         return BACKENDS[0]
+
+
+def keras_home() -> pathlib.Path:
+    """Return Keras's folder: KERAS_HOME, or .keras in the home, or in /tmp where the home cannot be written."""
+    home = os.path.expanduser("~")
+    return pathlib.Path(os.environ.get("KERAS_HOME") or f"{home if os.access(home, os.W_OK) else '/tmp'}/.keras")
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def require_backend() -> None:

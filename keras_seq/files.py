@@ -172,10 +172,10 @@ def write_json(path: str | os.PathLike[str], value: object) -> None:
 
 
 def as_json(value: object) -> object:
-    """Return what reading the JSON of a value gives; numbers of NumPy are numbers in it."""
+    """Return what reading the JSON of a value gives; numbers of NumPy, JAX and torch are numbers in it."""
 
     def number(value):
-        if type(value).__module__ != "numpy" or value.ndim:
+        if not hasattr(value, "item") or getattr(value, "ndim", 1):
             raise TypeError(f"{value!r:.80} of type {type(value).__name__} cannot be written as JSON.")
         return value.item()
 

@@ -11,7 +11,7 @@ from tests.processes import run_without
 
 LIBRARY = """
 import keras_seq
-from keras_seq import data, evaluation, generation, interpretability, layers, models, saving, training
+from keras_seq import callbacks, data, evaluation, generation, interpretability, layers, models, saving, training
 layers.LSTM(3), models.LSTMConfig(), training.TrainConfig(), data.Corpus, evaluation.score_text, generation.generate
 try:
     keras_seq.train

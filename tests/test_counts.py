@@ -27,7 +27,7 @@ COUNTS = {  # what is counted: at most
     "files of keras_seq": 214,
     "lines of experiments": 9_260,
     "files of experiments": 45,
-    "lines of tests": 44_800,
+    "lines of tests": 44_820,
     "foreign private names": 4,
 }
 CALLS = {

@@ -27,6 +27,7 @@ import filelock
 import keras
 
 from keras_seq import training
+from keras_seq.backends import num_cores
 from keras_seq.files import leftovers, remove_leftovers, remove_partial_files, write_bytes
 from keras_seq.ops.dispatch import clear_session
 from keras_seq.runs.folders import dataclass_from_dict, is_run, list_runs
@@ -169,7 +170,7 @@ def changed_options(folder: pathlib.Path, saved: Any, config: Any) -> Iterator[A
     try:
         yield config
     except BaseException:
-        if _progress(folder) == progress:
+        if _progress(folder).items() <= progress.items():  # what is gone comes back
             for path, content in files.items():
                 write_bytes(path, content)
         raise
@@ -236,13 +237,12 @@ def finish_all(runs: Sequence[tuple[pathlib.Path, Callable[[], dict]]]) -> list[
 def run_workers(script: str, folder: pathlib.Path, number: int) -> None:
     """Start the workers of a command, say which runs they finish, and wait; what they leave, the command does."""
     command = [sys.executable, "-m", script, "--resume", str(folder)]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     gpus, finished, workers = _gpus(), set(_finished(folder)), []
     print(f"{number} jobs, whose output is in {folder}/job-*.log", flush=True)
     try:
         for n in range(number):
             with open(folder / f"job-{n}.log", "a", encoding="utf-8") as log:
-                environment = {**os.environ, **_share(n, max(1, cores // number), gpus), WORKER: str(n)}
+                environment = {**os.environ, **_share(n, max(1, num_cores() // number), gpus), WORKER: str(n)}
                 streams = {"stdout": log, "stderr": subprocess.STDOUT}
                 # A group of its own: Ctrl-C is for the command, whose SIGTERM would be a second request to stop.
                 workers.append(subprocess.Popen(command, env=environment, process_group=0, **streams))

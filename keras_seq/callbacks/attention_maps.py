@@ -9,10 +9,7 @@ import functools
 from collections.abc import Sequence
 
 import keras
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from keras_seq.callbacks.diagnostics import Diagnostic, model_arguments
 from keras_seq.interpretability.activations import attention_layers, attention_weights
@@ -87,6 +84,8 @@ def plot_heads(name: str, weights: np.ndarray, tokens: Sequence[str] = ()) -> np
 
     Titles and labels are drawn once: text takes most of the time.
     """
+    import matplotlib  # here, as only plots need it
+
     weights = weights[:MAX_HEADS, :MAX_POSITIONS, :MAX_POSITIONS]
     heads, rows, columns = weights.shape
     labels = tuple(label(token)[:MAX_LABEL_CHARS] for token in tokens)
@@ -109,6 +108,9 @@ def _box(labels):
 @functools.lru_cache(maxsize=64)
 def _draw_labels(name, heads, rows, columns, labels):
     """Return the images without the maps, drawn under one pair of axes: separate ones take five times as long."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
     margin, width, height = _box(labels)
     style = {**LABEL_STYLE, "fontsize": 8}
     rotation = 90 if max(map(len, labels), default=0) > 1 else 0

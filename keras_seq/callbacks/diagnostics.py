@@ -18,7 +18,6 @@ from collections.abc import Iterable
 
 import keras
 import numpy as np
-from matplotlib.figure import Figure
 
 from keras_seq import checks
 from keras_seq.evaluation.evaluator import get_evaluator
@@ -212,6 +211,8 @@ def quarter_means(losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def plot_loss_by_position(mean_losses: np.ndarray, windows: int, vocabulary_size: int | None = None) -> np.ndarray:
     """Plot the loss over a logarithmic axis of positions: a dot for each, a line for the means over a quarter."""
+    from matplotlib.figure import Figure  # here, as only plots need it
+
     figure = Figure(figsize=(3.5, 2.8), layout="constrained")
     axes = figure.subplots()
     context = np.arange(1, len(mean_losses) + 1)

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 import keras
 from google.protobuf import text_format
 from keras import ops
-from matplotlib.figure import Figure
 from tensorboard.plugins import projector
 
 from keras_seq.callbacks.diagnostics import says_nothing
@@ -115,6 +114,8 @@ def _embeddings(model, vocabulary_size):
 
 def write_sprites(path: pathlib.Path, tokens: Sequence[str]):
     """Write one PNG with the image of each token, in rows from the left."""
+    from matplotlib.figure import Figure  # here, as only images need it
+
     columns = math.ceil(math.sqrt(len(tokens)))
     figure = Figure(figsize=(columns * SPRITE_PIXELS / DPI,) * 2, dpi=DPI)
     for n, token in enumerate(tokens):

@@ -27,6 +27,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from keras_seq.backends import keras_home
 from keras_seq.files import write_bytes
 
 SHAKESPEARE_URL = "https://storage.googleapis.com/download.tensorflow.org/data/shakespeare.txt"
@@ -90,7 +91,7 @@ def _shakespeare() -> bytes:
 
 def _cache() -> Path:
     """Return Keras's folder of downloaded files."""
-    return Path(os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")) / "datasets"
+    return keras_home() / "datasets"
 
 
 def _checked(path: str, fix: str) -> bytes:
@@ -228,9 +229,9 @@ def download(
     actual_sha256 = hashlib.sha256(data).hexdigest()
     if actual_sha256 != sha256:
         raise DownloadError(f"{url} has the sha256 {actual_sha256}; expected {sha256}")
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, data)
+    with contextlib.suppress(OSError):  # of a folder that cannot be written
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, data)
     return bytes(data)
 
 

@@ -33,6 +33,7 @@ import filelock
 import numpy as np
 
 from keras_seq import checks
+from keras_seq.backends import num_cores
 from keras_seq.data import token_shards
 from keras_seq.data.documents import DocumentsError, InputFile, Part, divide, find_files, read_texts
 from keras_seq.data.token_shards import PLAN_NAME, TOKENIZER_NAME, ShardWriter, file_sha256
@@ -201,7 +202,7 @@ def _map(function, calls, groups, processes, progress):
     done = total - sum(sizes)
     progress(done, total)
     if processes is None:
-        processes = 1 if total - done < MIN_PARALLEL_BYTES else os.cpu_count() or 1
+        processes = 1 if total - done < MIN_PARALLEL_BYTES else num_cores()
     processes, results = min(processes, len(calls)), [None] * len(calls)
     if processes <= 1:
         for number, call in enumerate(calls):

@@ -111,6 +111,8 @@ class TokenFiles:
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
         """Read all ids."""
+        if copy is False:
+            raise ValueError("copy=False; expected None or True: the ids are read from files.")
         return self[:].astype(dtype or "int32", copy=False)
 
     def part(self, start: int, stop: int) -> "TokenFiles":

@@ -103,9 +103,6 @@ class RMSNormalization(OverAxes, keras.layers.RMSNormalization):
 
     initial_scale = "ones"
 
-    def __init__(self, axis=-1, epsilon: float = 1e-6, **kwargs):
-        super().__init__(axis=axis, epsilon=epsilon, **kwargs)
-
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
         # a difference from 1 keeps the precision that half precision has near 0, not near 1

@@ -36,6 +36,7 @@ from keras_seq.layers.attention.multi_head_attention import MultiHeadAttentionBa
 from keras_seq.layers.dense import BlockDiagonalDense
 from keras_seq.layers.introspection import iter_layers
 from keras_seq.layers.recurrent.base import RecurrentBase
+from keras_seq.models.quantization import Quantizable
 
 TRAIN_MULTIPLIER = 3  # times the forward pass
 NO_MATMUL_LAYERS = (keras.layers.Embedding, LearnedPositions, SegmentEmbedding)
@@ -50,8 +51,10 @@ def flops_per_token(model, length: int, training: bool = False) -> int:
 def _layer_flops(layer, length):
     """Count the operations of a layer without those of its sublayers."""
     match layer:
-        case keras.Model(head=None):
+        case Quantizable(head=None):  # a language model or an encoder-decoder
             return 2 * math.prod(layer.embedding.embeddings.shape)
+        case keras.Model(name="masked_lm"):
+            return 2 * math.prod(layer.get_layer("embedding").embeddings.shape)
         case keras.layers.Dense():
             return 2 * math.prod(layer.kernel.shape)
         case RecurrentBase():

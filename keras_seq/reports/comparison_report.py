@@ -161,7 +161,8 @@ def recall_note(results: ComparisonResults) -> str:
         f"Recall is of models of the same kinds, of at most two layers, after {recall.steps:,} steps on rows of up to "
         f"{recall.items} keys with their values in {recall.length} positions, and on nothing else: the values that are "
         f"right when each key comes again. A guess among the values of a row has {recall.chance:.1%}. twice as long: "
-        f"the same pairs in {2 * recall.length} positions, which were not trained. learned: at least {LEARNED:.0%}."
+        f"the same pairs in {2 * recall.length} positions, a length that training did not have. learned: at least "
+        f"{LEARNED:.0%}."
     )
 
 

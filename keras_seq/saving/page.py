@@ -68,9 +68,9 @@ def model_data(graph: dict, weights: Sequence[np.ndarray], metadata: dict, quant
     tokenizer, state = metadata["tokenizer"], []
     for part in metadata["state"]:
         shape = [1 if size is None else size for size in part["shape"]]
-        state.append({"name": part["name"], "shape": shape, "type": part["dtype"], "initial": part["initial"]})
+        kind = "int32" if part["dtype"] == "int64" else part["dtype"]  # as in the graph
+        state.append({"name": part["name"], "shape": shape, "type": kind, "initial": part["initial"]})
     spec = {
-        "name": metadata["name"],
         "context_length": metadata["context_length"],
         "characters": tokenizer["characters"],
         "unknown_id": None if tokenizer["oov_token"] is None else 0,

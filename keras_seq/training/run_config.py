@@ -29,6 +29,7 @@ import keras
 import numpy as np
 
 import keras_seq
+from keras_seq.backends import num_cores
 from keras_seq.data.pipeline import StepBatches
 from keras_seq.data.token_files import TokenFiles
 from keras_seq.files import as_json, set_aside, write_bytes
@@ -206,10 +207,9 @@ def _described(value):
 
 def environment() -> dict:
     """Return the backend, cores, threads, processor and number of devices: they can change the last bits of sums."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
     threads = ", ".join(f"{name}={os.environ[name]}" for name in names if os.environ.get(name)) or "one a core"
-    machine = {"backend": keras.backend.backend(), "cores": cores, "threads": threads, "processor": _processor()}
+    machine = {"backend": keras.backend.backend(), "cores": num_cores(), "threads": threads, "processor": _processor()}
     distribution = keras.distribution.distribution()
     return machine if distribution is None else {**machine, "devices": distribution.device_mesh.devices.size}
 

@@ -256,6 +256,14 @@ def test_options_that_the_experiment_refuses_leave_the_folder_as_it_was_unless_a
         assert contents(folder) == before
     assert load_result(folder / "gru-seed0") == {"loss": 1.0}
 
+    def remove_and_stop():
+        (folder / "gru-seed0/result.json").unlink()  # to train it anew
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), _begin("--resume", str(folder), "--num-seeds", "5"):
+        remove_and_stop()
+    assert contents(folder) == before
+
     def go_on_and_fail(path):
         path.parent.mkdir(exist_ok=True)
         path.touch()

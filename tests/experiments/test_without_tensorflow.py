@@ -13,7 +13,7 @@ import pytest
 
 from keras_seq.commands import generate
 from keras_seq.models import LANGUAGE_MODELS
-from tests.experiments.test_benchmark import ROOT, without_tensorflow
+from tests.processes import ROOT, without_tensorflow
 
 pytestmark = pytest.mark.rare
 MODELS = ["lstm", "transformer", "mamba"]

@@ -14,7 +14,7 @@ from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordToke
 from tests.fuzz.targets import TARGETS, survives
 
 FEW, MANY = 12, 1500
-RELAXED = {"deadline": None, "derandomize": True, "suppress_health_check": [*HealthCheck], "database": None}
+RELAXED = {"suppress_health_check": [*HealthCheck]}
 NUMBERS = st.one_of(st.integers(), st.floats(), st.sampled_from([2**31, 2**63, -1, 0, 1e308]))
 VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), NUMBERS, st.text(max_size=8)),

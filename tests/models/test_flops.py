@@ -14,7 +14,7 @@ from keras_seq.layers.linear import (
     mlstm,
     rwkv7_time_mix,
 )
-from keras_seq.models import LANGUAGE_MODELS, MODELS, LSTMConfig, TransformerConfig
+from keras_seq.models import LANGUAGE_MODELS, MODELS, LSTMConfig, TransformerConfig, masked_lm
 from keras_seq.models.config import tiny_config
 from keras_seq.models.counts import flops_per_token
 from tests.conftest import often
@@ -114,6 +114,24 @@ def test_encoders_and_the_tied_head_of_an_encoder_decoder_are_counted():
     matrices = sum(math.prod(w.shape) for w in bert.weights if w.path.endswith("kernel"))
     assert flops_per_token(bert, T) == 2 * matrices + 2 * 4 * T * 8
     assert flops_per_token(large, T) - flops_per_token(small, T) == 2 * V * 8
+
+
+def test_the_tied_head_of_a_masked_model_is_counted_and_a_model_of_ones_own_is_read_by_its_layers():
+    encoder = tiny_config("bert", **SIZES).build_model(V)
+    more = flops_per_token(masked_lm(encoder), T) - flops_per_token(encoder, T)
+    assert more == 2 * V * 8  # its dense layer is as large as the pooler
+
+    class Tied(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.head, self.table = None, keras.layers.ReversibleEmbedding(V, 8)
+
+        def call(self, ids):
+            return self.table(self.table(ids), reverse=True)
+
+    own = Tied()
+    own(ops.zeros((1, 4), "int32"))
+    assert flops_per_token(own, T) == 0
 
 
 def test_a_matrix_that_it_does_not_know_is_an_error():

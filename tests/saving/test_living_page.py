@@ -213,7 +213,7 @@ def test_a_head_is_chosen_by_mouse_and_by_keyboard(browser, page):
 def test_a_model_writes_on_what_generate_writes(browser, page, models, view):
     opened(browser, page, view)
     everything_read(browser)
-    browser.run("document.querySelector('#speed').value = 'fast'")
+    browser.run("document.querySelector('#speed').value = '0'")
     before = values(browser)[0]
     for number, (model, tokenizer) in enumerate(models):
         prompt = values(browser)[0]

@@ -1,13 +1,13 @@
 """A run goes on with the settings that it began with: each other one is refused by name."""
 
 import dataclasses
-import os
 
 import keras
 import numpy as np
 import pytest
 
 from keras_seq import data, training
+from keras_seq.backends import num_cores
 from keras_seq.models import LlamaConfig, LSTMConfig, TransformerConfig
 from keras_seq.saving.keras_file import load_untrusted_model, save_model
 from keras_seq.tokenizers import CharacterTokenizer
@@ -364,7 +364,7 @@ def test_the_environment_says_on_how_many_cores(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     found = environment()
     assert found["backend"] == "tensorflow"
-    assert found["cores"] == len(os.sched_getaffinity(0))
+    assert found["cores"] == num_cores()
     assert found["threads"] == "one a core"
     assert found["processor"]
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")

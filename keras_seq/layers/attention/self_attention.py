@@ -27,7 +27,7 @@ from keras_seq.layers.attention.cache import (
 )
 from keras_seq.layers.attention.multi_head_attention import MultiHeadAttentionBase
 from keras_seq.layers.attention.relative_positions import BucketedPositions, ForgettingPositions, deserialize_positions
-from keras_seq.layers.base.layer import freeze_inner_layers, same_shape
+from keras_seq.layers.base.layer import freeze_inner_layers
 from keras_seq.layers.base.state import check_state, nan_to_the_end, nan_where_attended, with_nan
 from keras_seq.layers.dense import inner_dense
 from keras_seq.ops import tensor_checks
@@ -108,8 +108,6 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             passed to a layer that shares none, or the capacity of the cache is exceeded. In compiled code, where the
             length is unknown, exceeding the capacity gives NaN.
     """
-
-    compute_output_shape = same_shape
 
     def __init__(
         self,

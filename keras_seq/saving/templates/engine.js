@@ -11,7 +11,11 @@ const KerasSeq = (() => {
   const strides = shape => shape.map((_, axis) => product(shape.slice(axis + 1)));
 
   // Places of all elements of a part of a tensor: its sizes, and how far apart two neighbors along each axis are.
+  // Equal tables are one: most operations have the same.
+  const made = new Map();
   function places(sizes, steps, start = 0) {
+    const key = [sizes, steps, start].join(";");
+    if (made.has(key)) return made.get(key);
     let table = Int32Array.of(start);
     sizes.forEach((size, axis) => {
       const longer = new Int32Array(table.length * size);
@@ -19,6 +23,7 @@ const KerasSeq = (() => {
         for (let j = 0; j < size; j++) longer[i * size + j] = table[i] + j * steps[axis];
       table = longer;
     });
+    made.set(key, table);
     return table;
   }
 
@@ -326,7 +331,7 @@ const KerasSeq = (() => {
 
   class Model {
     constructor(spec, base64) {
-      Object.assign(this, { name: spec.name, title: spec.title, description: spec.description, spec });
+      Object.assign(this, { title: spec.title, description: spec.description, spec });
       this.contextLength = spec.context_length;
       this.characters = [...(spec.unknown_id === null ? "" : "\ufffd"), ...spec.characters];
       // A field of a page cannot hold a carriage return: it is written as its sign there.
@@ -349,8 +354,8 @@ const KerasSeq = (() => {
 
     initialState() {
       return this.spec.state.map(({ shape, type, initial }) => {
-        const array = new ARRAYS[type](product(shape));
-        return Array.isArray(initial) ? array.map((_, i) => initial.flat(Infinity)[i]) : array.fill(initial);
+        if (Array.isArray(initial)) return ARRAYS[type].from(initial.flat(Infinity));
+        return new ARRAYS[type](product(shape)).fill(initial);
       });
     }
 
@@ -418,6 +423,7 @@ const KerasSeq = (() => {
       if (!this.kept.length) this.kept = [this.begin(0)];
       if (!this.point || this.point.t > common) this.point = this.kept.at(-1);
       this.done = this.point.t;
+      this.logits.length = Math.min(this.logits.length, this.done + 1);
     }
 
     // Unknown characters are skipped: `known` are the positions of the others, `rank` counts those before a position,
@@ -468,9 +474,9 @@ const KerasSeq = (() => {
     }
 
     score(t) {
+      const logits = this.forgets.has(t) ? null : this.point.logits;
       this.logits[t] = this.point.logits;
-      const p = this.probabilities(t);
-      this.losses[t] = p && this.ids[t] >= 0 ? -Math.log2(p[this.ids[t]]) : NaN;
+      this.losses[t] = logits && this.ids[t] >= 0 ? -softmax(logits, true)[this.ids[t]] / Math.LN2 : NaN;
     }
 
     keep(point) {
@@ -506,7 +512,7 @@ const KerasSeq = (() => {
     gates: ({ kind, layer, tensors }) => {
       const signals = Object.entries(tensors).map(([name, { values }]) => {
         const high = values.reduce((largest, x) => Math.max(largest, Math.abs(x)), 1);
-        return { name, values, low: name.endsWith("gate") ? 0 : -high, high };
+        return { name, values, high };
       });
       return [{ kind, layer, signals }];
     },
@@ -578,7 +584,7 @@ const KerasSeq = (() => {
   }
 
   const OPERATIONS = ["Reshape", ...[UNARY, BINARY, REDUCTIONS, OTHERS].flatMap(Object.keys)];
-  return { load, Model, Reader, Writer, OPERATIONS };
+  return { load, Reader, Writer, OPERATIONS };
 })();
 
 if (typeof module !== "undefined") module.exports = KerasSeq;

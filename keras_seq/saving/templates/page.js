@@ -1,11 +1,10 @@
 // The user interface of a page in which models live; `KerasSeq`, the engine, is loaded before it.
 const MAX_LENGTH = 20000, MAX_WRITTEN = 1000, SLICE = 12, LOOK_EVERY = 100;  // the latter two in milliseconds
 const CHANGED = 0.05, FULL_DIFFERENCE = 4, LIKELIEST = 5, WIDEST = 96;
-const PAUSES = {slow: 250, medium: 60, fast: 0};  // milliseconds between characters that a model writes
 const byId = id => document.getElementById(id);
 const isolate = text => "\u2068" + text + "\u2069";  // so that right-to-left text leaves the sentence around it alone
 const count = number => number.toLocaleString("en");
-const fixed = (number, digits) => number.toFixed(digits).replace("-", "−");
+const fixed = (number, digits) => (Number(number.toFixed(digits)) || 0).toFixed(digits).replace("-", "−");
 const signed = (number, digits) => (number < 0 ? "" : "+") + fixed(number, digits);
 const percent = p => (p >= 0.01 ? (100 * p).toFixed(0) : p >= 1e-6 ? Number((100 * p).toPrecision(1)) : "< 0.0001")
   + " %";
@@ -70,9 +69,11 @@ function placeSpans(made, old, line, next) {
   last.append(...rest.slice(rest.indexOf(next)));
 }
 
-// What differs between two lists of characters: old[start, oldEnd) became now[start, newEnd).
-function difference(old, now) {
+// What differs between two lists of characters: old[start, oldEnd) became now[start, newEnd). Of equal characters those
+// before the caret are the new ones.
+function difference(old, now, caret = now.length) {
   let start = 0, oldEnd = old.length, newEnd = now.length;
+  while (oldEnd > 0 && newEnd > caret && old[oldEnd - 1] === now[newEnd - 1]) { oldEnd--; newEnd--; }
   while (start < oldEnd && start < newEnd && old[start] === now[start]) start++;
   while (oldEnd > start && newEnd > start && old[oldEnd - 1] === now[newEnd - 1]) { oldEnd--; newEnd--; }
   return {start, oldEnd, newEnd};
@@ -86,8 +87,8 @@ function keepBaseline() {
 }
 
 // Makes this the text of the page; the models read it again from the first change on.
-function change(now) {
-  const {start, oldEnd, newEnd} = difference(characters, now);
+function change(now, t) {
+  const {start, oldEnd, newEnd} = difference(characters, now, t);
   if (start === oldEnd && start === newEnd) return;
   keepBaseline();
   forgets = forgets.filter(f => f <= start || f >= oldEnd).map(f => f <= start ? f : f + newEnd - oldEnd);
@@ -119,7 +120,7 @@ function read() {
 function showUnknown(column) {
   const unknown = [...new Set(characters.filter((_, t) => column.ids[t] < 0))];
   const names = unknown.slice(0, 5).map(quoted).join(", ") + (unknown.length > 5 ? " and more" : "");
-  column.part("skipped").textContent = unknown.length ? `Skipped, as this model does not know it: ${names}.` : "";
+  column.part("skipped").textContent = unknown.length ? `This model does not know these characters and skips them: ${names}.` : "";
 }
 
 function showForgets() {
@@ -128,7 +129,7 @@ function showForgets() {
     column.bars = forgets.map(t => spanAt(column, t));
     for (const span of column.bars) span.classList.add("forget");
   }
-  byId("forget").textContent = forgets.includes(caret) ? "Remember here" : "Forget here";
+  byId("forget").textContent = forgets.includes(caret) ? "Remove this bar" : "Forget here";
   byId("remember").hidden = !forgets.length;
 }
 
@@ -141,11 +142,11 @@ function setForgets(now, from) {
 }
 
 // Takes a text from a textarea or elsewhere: cuts what is too long, and gives it to the textareas that have another.
-function setText(now) {
+function setText(now, t) {
   say(now.length > MAX_LENGTH ? `The text was cut after ${count(MAX_LENGTH)} characters.` : "");
   const value = now.slice(0, MAX_LENGTH).join("");
   for (const {textarea} of columns) if (textarea.value !== value) textarea.value = value;
-  change([...columns[0].textarea.value]);
+  change([...columns[0].textarea.value], t);
 }
 
 // Moves the caret, in code points.
@@ -159,7 +160,7 @@ function moveCaret(t) {
 // Puts the caret of a textarea, if it is one, where the page has it: in code units.
 function placeCaret(target, t) {
   const units = characters.slice(0, t).join("").length;
-  if (target.matches("textarea")) target.setSelectionRange(units, units);
+  if (target.matches("textarea") && target.selectionStart !== units) target.setSelectionRange(units, units);
 }
 
 function setCaret(t) {
@@ -326,14 +327,14 @@ function lookOn(column) {
   if (views) showViews(column, views, lookedAt);
 }
 
-function expectation({ids}, t, probabilities) {
+function expectation({ids, losses}, t, probabilities) {
   const name = t < characters.length ? quoted(characters[t]) : "The next character";
   if (!probabilities) return `${name}: nothing comes before it, so the model cannot predict it.`;
   if (t === characters.length) return `${name}: the likeliest are these.`;
   if (ids[t] < 0) return `${name}: this model does not know it. The likeliest here were these.`;
   const p = probabilities[ids[t]], rank = 1 + probabilities.filter(other => other > p).length;
   const place = rank === 1 ? "the likeliest" : "rank " + count(rank);
-  return `${name}: ${(-Math.log2(p)).toFixed(2)} bits, ${percent(p)}, ${place}.`;
+  return `${name}: ${losses[t].toFixed(2)} bits, ${percent(p)}, ${place}.`;
 }
 
 // The last position before t of which the model knows something at t; -1 if there is none.
@@ -365,7 +366,7 @@ function showViews(column, views, t) {
   for (const span of column.looked) span.style.removeProperty("--look");
   column.looked = [];
   if (!known.length) {
-    column.part("view").replaceChildren(element("p", {textContent: "The model has nothing in it here."}));
+    column.part("view").replaceChildren(element("p", {textContent: "Nothing comes before this character, so there is no view."}));
     return;
   }
   if (labels.join("\n") !== column.labels) {
@@ -386,7 +387,7 @@ function heatMap(values, width, label) {
   const style = getComputedStyle(document.documentElement), height = Math.ceil(values.length / width);
   const rgb = name => style.getPropertyValue(name).trim().match(/[\da-f]{2}/gi).map(hex => parseInt(hex, 16));
   const hues = [rgb("--color-high"), rgb("--color-low")];
-  const canvas = element("canvas", {width: Math.max(1, width), height: Math.max(1, height), className: "sharp"});
+  const canvas = element("canvas", {width: Math.max(1, width), height: Math.max(1, height)});
   const context = canvas.getContext("2d"), image = context.createImageData(canvas.width, canvas.height);
   for (let n = 0; n < values.length; n++) {
     image.data.set(hues[values[n] < 0 ? 1 : 0], 4 * n);
@@ -399,10 +400,10 @@ function heatMap(values, width, label) {
 }
 
 // A heat map with its name, its range, and the number under the mouse.
-function strip(name, values, width, {scale, zero = 0, cell, unit}) {
+function strip(name, values, width, {scale, cell, unit}) {
   const least = values.reduce((a, b) => Math.min(a, b)), most = values.reduce((a, b) => Math.max(a, b));
   const range = `${fixed(least, 2)} to ${fixed(most, 2)}`;
-  const canvas = heatMap(values.map(value => (value - zero) / (scale - zero)), width, `${name}: ${range}`);
+  const canvas = heatMap(values.map(value => value / scale), width, `${name}: ${range}`);
   const reading = element("span", {textContent: range}), rows = canvas.height;
   canvas.style.height = Math.round(rows * cell) + "px";
   canvas.addEventListener("pointermove", event => {
@@ -426,7 +427,7 @@ const after = t => `After ${quoted(characters[t])}`;
 
 function showGates({signals}, column, t) {
   const text = element("p", {textContent: `${after(t)}, one cell for each unit:`});
-  const strip = ({name, values, low, high}) => units(name, values, {zero: Math.max(0, low), scale: high});
+  const strip = ({name, values, high}) => units(name, values, {scale: high});
   return [text, ...signals.map(strip)];
 }
 
@@ -512,10 +513,10 @@ function write(now) {
   if (isFull) say(`It wrote ${count(writing.written)} characters and stopped.`);
   if (isFull || isEmpty) return setWriting(null);
   const [temperature, topP, seed] = ["temperature", "top-p", "seed"].map(id => Number(byId(id).value));
-  writing.writer ??= new KerasSeq.Writer(reader, {temperature, topP, seed: Math.abs(Math.trunc(seed)) >>> 0});
+  writing.writer ??= new KerasSeq.Writer(reader, {temperature, topP, seed: Math.min(Math.abs(Math.trunc(seed)), Number.MAX_SAFE_INTEGER)});
   const character = model.characters[writing.writer.next()];
   writing.written++;
-  writing.at = now + PAUSES[byId("speed").value];
+  writing.at = now + Number(byId("speed").value);
   setText([...characters, ...character]);
   setCaret(characters.length);
 }
@@ -558,8 +559,10 @@ function listen(column) {
     const t = [...textarea.value.slice(0, textarea.selectionStart)].length;
     if (writing) setWriting(null);
     hover = null;
-    setText([...textarea.value]);
+    const {value} = textarea;
+    setText([...value], t);
     moveCaret(Math.min(t, characters.length));
+    if (textarea.value !== value) placeCaret(textarea, caret);  // it was cut
   });
   textarea.addEventListener("scroll", () => { textarea.scrollTop = 0; });
   textarea.addEventListener("pointermove", event => {
@@ -593,9 +596,9 @@ function listenToPage() {
     setForgets(isBar ? forgets.filter(t => t !== caret) : [...forgets, caret].sort((a, b) => a - b), caret);
   });
   byId("remember").addEventListener("click", () => setForgets([], forgets[0]));
-  const show = () => {
+  const show = event => {
     for (const id of ["temperature", "top-p"]) byId(id).nextElementSibling.value = Number(byId(id).value).toFixed(2);
-    if (writing) writing.writer = null;
+    if (writing && event?.target.id !== "speed") writing.writer = null;
   };
   byId("settings").addEventListener("input", show);
   show();
@@ -635,7 +638,8 @@ function start() {
   columns = models.map((model, n) => makeColumn(model, isolate(model.title) + (isTwin ? ` ${n + 1}` : "")));
   fullLoss = Math.max(...models.map(model => Math.log2(model.characters.length)));
   for (const [n, {title, model}] of columns.entries()) {
-    const sees = model.contextLength ? `sees the last ${count(model.contextLength)} characters` : "";
+    const most = model.contextLength, least = Math.ceil(most / 2);
+    const sees = most ? `sees the last ${count(least)} to ${count(most)} characters` : "";
     const description = model.description ? isolate(model.description.replace(/\.$/, "")) : "";
     const facts = [description, sees].filter(Boolean).join(", ");
     byId("story").append(n ? " " : "", element("b", {textContent: title}), facts ? `: ${facts}.` : ".");
@@ -660,9 +664,5 @@ function showProblem(sentence) {
   byId("main").hidden = true;
 }
 
-try {
-  start();
-} catch (error) {
-  showProblem(`The page cannot show its models: ${error.message}`);
-  throw error;
-}
+addEventListener("error", ({error, message}) => showProblem("The page cannot show its models: " + (error?.message ?? message)));
+start();

@@ -1,7 +1,8 @@
-const visible = text => text.replace(/ /g, "·").replace(/\n/g, "⏎").replace(/\t/g, "⇥")
-  .replace(/[\p{Cc}\p{Cf}]/gu, character => "⟨U+" + hexadecimal(character.codePointAt(0)) + "⟩");
-const hexadecimal = number => number.toString(16).toUpperCase().padStart(4, "0");
-const percent = p => (p >= 0.01 ? (100 * p).toFixed(0) : p >= 1e-6 ? Number((100 * p).toPrecision(1)) : "under 0.0001")
+const shown = text => text.replace(/ /g, "·").replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^\p{M}/u, "◌$&")
+  .replace(/[\p{Cc}\p{Cf}]/gu, c => "⟨U+" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "⟩");
+// Right-to-left text is isolated, so that it leaves the sentence around it alone.
+const visible = text => /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(text) ? "\u2068" + shown(text) + "\u2069" : shown(text);
+const percent = p => (p >= 0.01 ? (100 * p).toFixed(0) : p >= 1e-6 ? Number((100 * p).toPrecision(1)) : "< 0.0001")
   + " %";
 
 // Calls show(span) for the span of the text that is hovered over, tapped, or reached by the arrow keys.
@@ -18,7 +19,8 @@ function pick(text, show) {
   text.addEventListener("pointerover", under);
   text.addEventListener("click", under);
   document.addEventListener("keydown", event => {
-    if (!["ArrowLeft", "ArrowRight"].includes(event.key) || document.activeElement.matches("select, input, a")) return;
+    if (event.altKey || event.ctrlKey || event.metaKey || document.activeElement.matches("select, input, a")) return;
+    if (!["ArrowLeft", "ArrowRight"].includes(event.key)) return;
     at(!picked ? text.firstElementChild
       : event.key === "ArrowLeft" ? picked.previousElementSibling : picked.nextElementSibling);
     picked?.scrollIntoView({block: "nearest"});

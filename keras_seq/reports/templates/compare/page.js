@@ -45,7 +45,7 @@ function chart(id, models, {label, baselines = [], ceiling, bands, log, margin =
   const box = {left: 40, right: width - gutter, top: 26, bottom: height - 36};
   const X = x => box.left + (scale(x) - left) / (right - left) * (box.right - box.left);
   const Y = y => box.bottom - (y - low) / (high - low) * (box.bottom - box.top);
-  const svg = add(container, "svg", {viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": label});
+  const svg = add(container, "svg", {viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": "Loss in nats per character, over " + label});
   const horizontal = (y, name) => add(svg, "line", {class: name, x1: box.left, x2: box.right, y1: Y(y), y2: Y(y)});
 
   const levels = ticks(low, high, 6), digits = Math.max(...levels.map(y => (String(y).split(".")[1] ?? "").length));
@@ -53,7 +53,8 @@ function chart(id, models, {label, baselines = [], ceiling, bands, log, margin =
     horizontal(y, "grid");
     add(svg, "text", {x: box.left - 6, y: Y(y) + 4, "text-anchor": "end"}, y.toFixed(digits));
   }
-  const powers = [...Array(Math.floor(right - left + 1e-6) + 1).keys()].map(n => 2 ** (left + n));
+  const every = Math.ceil((right - left + 1) * 45 / (box.right - box.left));  // a label has 45 pixels
+  const powers = [...Array(Math.floor((right - left) / every + 1e-6) + 1).keys()].map(n => 2 ** (left + n * every));
   const marks = log ? powers : ticks(0, right, width < 500 ? 3 : 6);
   for (const x of marks) add(svg, "text", {x: X(x), y: box.bottom + 16, "text-anchor": "middle"}, short(x));
   add(svg, "text", {x: box.right, y: height - 4, "text-anchor": "end"}, label);
@@ -76,7 +77,7 @@ function chart(id, models, {label, baselines = [], ceiling, bands, log, margin =
     for (const {x, y} of dots) add(plot, "circle", {cx: X(x), cy: Y(y), r: 3.5, style: "fill:" + color});
   const ends = models.map(({name, color, ink, curves}) => ({name, color, ink, ...curves.val_loss.at(-1)}));
   const labels = [...ends, ...lines.map(({name, loss}) => ({name, color: "var(--faint)", y: loss}))];
-  for (const one of labels) one.y = Y(one.y);
+  for (const one of labels) one.y = Math.max(box.top, Math.min(box.bottom, Y(one.y)));
   spread(labels, box.top, box.bottom);
   for (const {name, color, ink, x, y, at} of labels) {
     const leader = `M${x === undefined ? box.right : X(x)} ${y}H${box.right}L${box.right + 10} ${at}`;
@@ -97,7 +98,10 @@ function chart(id, models, {label, baselines = [], ceiling, bands, log, margin =
     cross.setAttribute("visibility", "visible");
   };
   for (const event of ["pointermove", "pointerdown"]) svg.addEventListener(event, show);
-  svg.addEventListener("pointerleave", event => { tooltip.hidden = event.pointerType === "mouse"; });
+  svg.addEventListener("pointerleave", event => {
+    tooltip.hidden = event.pointerType === "mouse";
+    if (tooltip.hidden) cross.setAttribute("visibility", "hidden");
+  });
 }
 
 // Fills the tooltip with a line for each model: the nearest value of each of its curves.
@@ -132,8 +136,8 @@ function draw() {
   const options = {ceiling: 0.1 + Math.max(...first), bands: data.num_seeds > 1, baselines: data.baselines};
   chart("curves", curves, {label: AXES[axis], ...options});
   chart("positions", positions, {label: "tokens of context", log: true});
-  const lowest = rates.flatMap(({dots}) => dots.map(dot => dot.y));
-  if (data.models[0].rates) chart("rates", rates, {label: "learning rate", log: true, margin: 0.02, ceiling: 0.25 + Math.min(...lowest)});
+  const lowest = rates.map(({dots}) => Math.min(...dots.map(dot => dot.y)));
+  if (data.models[0].rates) chart("rates", rates, {label: "learning rate", log: true, margin: 0.02, ceiling: 0.25 + Math.max(...lowest)});
 }
 
 for (const button of document.querySelectorAll(".legend button")) button.addEventListener("click", () => {

@@ -44,7 +44,7 @@ function showNext() {
   const bars = data.top[position].map(([token, p], rank) =>
     ({label: visible(token) + (rank === next ? "  ←" : ""), length: p, value: percent(p)}));
   const note = next === undefined ? "This is the last token of the text."
-    : `The next token is ${quoted(position + 1)}: rank ${next + 1}, probability ${percent(p)}.`;
+    : `The next token (←) is ${quoted(position + 1)}: rank ${next + 1}, probability ${percent(p)}.`;
   fill("next", "Most likely tokens after " + quoted(position), bars, note);
 }
 
@@ -53,7 +53,7 @@ function showLens() {
   const bars = Object.entries(data.lens).reverse().map(([name, row]) =>
     ({label: `${visible(row[position][0])} ${name}`, length: row[position][1], value: percent(row[position][1])}));
   fill("lens", "Likeliest token after " + quoted(position) + ", by layer", bars,
-    "The model's head reads the output of each layer (logit lens).");
+    "The model's output layer reads the output of each layer (logit lens).");
 }
 
 function attentionView() {
@@ -92,7 +92,7 @@ function activationsView() {
     const maximum = isBounded ? 1 : Math.abs(values[order[0]]) || 1;
     color(rows.map(row => row[selected] / limit));
     const bars = order.map(n => ({label: "unit " + n, length: values[n] / maximum, value: values[n].toFixed(3),
-      onclick: () => choose(n), chosen: n === selected}));
+      onclick: () => { choose(n); byId("details").querySelector(".chosen").focus(); }, chosen: n === selected}));
     fill("details", `Most active units at ${quoted(position)}: ${data.signals[signal.value]}`, bars,
       `The text shows unit ${selected}: ${values[selected].toFixed(3)} at this token; positive orange, negative blue`
       + `${isBounded ? "" : ", full color at " + limit.toFixed(3)}. Select another unit to show it.`);
