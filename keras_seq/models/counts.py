@@ -53,7 +53,7 @@ def _layer_flops(layer, length):
     match layer:
         case Quantizable(head=None):  # a language model or an encoder-decoder
             return 2 * math.prod(layer.embedding.embeddings.shape)
-        case keras.Model(name="masked_lm"):
+        case Quantizable(name="masked_lm"):
             return 2 * math.prod(layer.get_layer("embedding").embeddings.shape)
         case keras.layers.Dense():
             return 2 * math.prod(layer.kernel.shape)
